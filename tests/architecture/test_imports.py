@@ -1,0 +1,53 @@
+"""What importing the core brings along, and what it must not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter import cli
+
+CONTRACTS = Path(__file__).parents[2] / "pyproject.toml"
+
+HEAVY = [
+    "agent_context_backends",
+    "aiohttp",
+    "http.client",
+    "httpcore",
+    "httpcore2",
+    "httpx",
+    "httpx2",
+    "openai",
+    "requests",
+    "socketserver",
+    "sqlite3",
+    "tiktoken",
+    "urllib.request",
+    "urllib3",
+    "xllamacpp",
+]
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    """The modules in a new interpreter that has imported the core and nothing else."""
+    program = "import sys, agent_context; print(*sys.modules, sep='\\n')"
+
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert finished.stderr == ""
+    return set(finished.stdout.split())
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_importing_the_core_does_not_load(module: str, loaded: set[str]) -> None:
+    assert "agent_context" in loaded
+    assert module not in loaded
+
+
+def test_the_import_contracts_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    status = cli.lint_imports(config_filename=str(CONTRACTS), no_cache=True, no_logo=True)
+
+    assert status == 0, capsys.readouterr().out

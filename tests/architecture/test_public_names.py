@@ -1,0 +1,25 @@
+"""The front door: `agent_context.__all__` is what is public there, and in order."""
+
+from types import ModuleType
+
+import agent_context
+
+
+def test_all_is_sorted() -> None:
+    assert agent_context.__all__ == sorted(agent_context.__all__, key=str.casefold)
+
+
+def test_all_is_what_is_public() -> None:
+    public = {
+        name
+        for name, value in vars(agent_context).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+
+    assert public == set(agent_context.__all__)
+
+
+def test_every_public_name_can_be_imported() -> None:
+    missing = [name for name in agent_context.__all__ if not hasattr(agent_context, name)]
+
+    assert missing == []
