@@ -1,0 +1,204 @@
+"""What can go wrong, by who can act.
+
+AgentContextError
+├── UsageMistake                the program asked for something that can't be
+│   ├── IndexOutOfRange         (also an IndexError)
+│   ├── InvalidMessage
+│   ├── InvalidOptions
+│   └── WouldDeadlock           an ask from inside a callback of the same conversation
+├── ContextFull                 the request doesn't fit the model's window
+├── ConversationBusy            a turn is running and the options say not to wait
+├── ConversationClosed          the conversation was stopped, or lives in another process
+├── MailboxFull                 more messages than the conversation can take: slow down
+├── AskTimeout                  (also a TimeoutError) no answer in time; the work goes on
+├── TurnAborted                 the turn ended before the model did
+│   ├── TurnCancelled
+│   └── TurnTimeout             (also a TimeoutError)
+├── ImportFailed                a line of a JSONL text can't be read
+├── CompressionError            nothing was compressed, nothing was changed
+└── BackendError                the model's side refused or failed; `kind` says how
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = [
+    "AgentContextError",
+    "AskTimeout",
+    "BackendError",
+    "CompressionError",
+    "ContextFull",
+    "ConversationBusy",
+    "ConversationClosed",
+    "ErrorKind",
+    "ImportFailed",
+    "IndexOutOfRange",
+    "InvalidMessage",
+    "InvalidOptions",
+    "MailboxFull",
+    "TurnAborted",
+    "TurnCancelled",
+    "TurnTimeout",
+    "UsageMistake",
+    "WouldDeadlock",
+]
+
+
+class AgentContextError(Exception):
+    """Root of everything that this library raises on purpose."""
+
+
+class UsageMistake(AgentContextError):
+    """The program asked for something that can't be; nothing was changed."""
+
+
+class IndexOutOfRange(UsageMistake, IndexError):
+    """The index names no message of the zone or view that was asked."""
+
+    def __init__(self, index: int, length: int) -> None:
+        super().__init__(f"index {index} is out of range: there are {length} messages")
+        self.index = index
+        self.length = length
+
+    def __reduce__(self) -> tuple[type[IndexOutOfRange], tuple[int, int]]:
+        return type(self), (self.index, self.length)
+
+
+class InvalidMessage(UsageMistake):
+    """A message that no zone can hold; the text says which field and why."""
+
+
+class InvalidOptions(UsageMistake):
+    """Options, arguments or a request that can't be carried out as given."""
+
+
+class WouldDeadlock(UsageMistake):
+    """An ask from inside a callback of the same conversation; use `tell` there."""
+
+
+class ContextFull(AgentContextError):
+    """The request and its output reserve don't fit the window. All figures in tokens."""
+
+    def __init__(
+        self,
+        *,
+        needed: int,
+        window: int,
+        reserve: int,
+        immutable: int,
+        compressed: int,
+        incremental: int,
+        scratch: int,
+        tools: int,
+        why: str,
+    ) -> None:
+        super().__init__(
+            f"the request needs {needed} tokens (immutable {immutable}, compressed {compressed}, "
+            f"incremental {incremental}, scratch {scratch}, tools {tools}) and reserves {reserve} "
+            f"for the answer; the window has {window}: {why}"
+        )
+        self.needed = needed
+        self.window = window
+        self.reserve = reserve
+        self.immutable = immutable
+        self.compressed = compressed
+        self.incremental = incremental
+        self.scratch = scratch
+        self.tools = tools
+
+
+class ConversationBusy(AgentContextError):
+    """A turn is running (or too many wait) and the options say not to wait."""
+
+
+class ConversationClosed(AgentContextError):
+    """The conversation was stopped, or belongs to another process."""
+
+
+class MailboxFull(AgentContextError):
+    """The conversation has as many unread messages as it takes; try again later."""
+
+
+class AskTimeout(AgentContextError, TimeoutError):
+    """No answer within the ask's timeout. The message was accepted and is still worked on."""
+
+
+class TurnAborted(AgentContextError):
+    """The turn ended before the model did."""
+
+
+class TurnCancelled(TurnAborted):
+    """Somebody cancelled the turn: `Cancel`, an interrupting send, a closed stream, a stop."""
+
+
+class TurnTimeout(TurnAborted, TimeoutError):
+    """The turn's deadline (`SendOptions.timeout`, seconds) passed."""
+
+
+class ImportFailed(AgentContextError):
+    """A line of a JSONL text can't be read; the conversation is as it was."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(f"line {line}: {why}")
+        self.line = line
+        """Counted from 1; 0 when the text as a whole is at fault."""
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[ImportFailed], tuple[int, str]]:
+        return type(self), (self.line, self.why)
+
+
+class CompressionError(AgentContextError):
+    """The compression did not happen; the zones are as they were."""
+
+
+class ErrorKind(StrEnum):
+    """What a backend's failure means for the caller."""
+
+    AUTH = "auth"
+    QUOTA = "quota"
+    RATE_LIMITED = "rate_limited"
+    OVERLOADED = "overloaded"
+    CONTEXT_OVERFLOW = "context_overflow"
+    CONTENT_FILTERED = "content_filtered"
+    HISTORY_REJECTED = "history_rejected"
+    UNSUPPORTED_PARAMETER = "unsupported_parameter"
+    EMPTY_RESPONSE = "empty_response"
+    TRANSPORT = "transport"
+    PROTOCOL = "protocol"
+    UNKNOWN = "unknown"
+
+
+_RETRYABLE = frozenset(
+    {ErrorKind.RATE_LIMITED, ErrorKind.OVERLOADED, ErrorKind.EMPTY_RESPONSE, ErrorKind.TRANSPORT}
+)
+
+
+class BackendError(AgentContextError):
+    """The model's side refused or failed."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ErrorKind = ErrorKind.UNKNOWN,
+        vendor: str = "",
+        status: int | None = None,
+        code: str | None = None,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+        retryable: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.vendor = vendor
+        self.status = status
+        """HTTP status, if there was an answer."""
+        self.code = code
+        """The vendor's own code, as a string."""
+        self.request_id = request_id
+        self.retry_after = retry_after
+        """Seconds to wait before trying again, if the vendor said so."""
+        self.retryable = kind in _RETRYABLE if retryable is None else retryable
+        """Whether the same request may succeed later."""

@@ -1,0 +1,119 @@
+"""Which messages belong together, and so where a history may be cut.
+
+An assistant message with tool calls and all its results are one group, adjacent or not. A result
+belongs to the nearest earlier call with its id. A call without a result is open until a user
+speaks or another call takes its id, and dead afterwards: an open call is never cut away, a dead
+one may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from agent_context.messages import Role
+from agent_context.records import Record
+
+__all__ = ["Records", "cuts", "open_calls", "open_calls_after", "turn_starts"]
+
+
+class Records(Protocol):
+    """A history that can be read from both ends."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Record]: ...
+    def __reversed__(self) -> Iterator[Record]: ...
+
+
+def open_calls(records: Records) -> tuple[str, ...]:
+    """Ids of the calls since the last user message that a later message may still answer."""
+    closed: set[str] = set()
+    pending: list[str] = []
+    for record in reversed(records):
+        if record.role is Role.USER:
+            break
+        if record.role is not Role.TOOL:
+            calls = dict.fromkeys(reversed(record.calls))
+            pending += [call for call in calls if call not in closed]
+        closed.update(record.calls)
+    return tuple(reversed(pending))
+
+
+def open_calls_after(pending: tuple[str, ...], record: Record) -> tuple[str, ...]:
+    """What is open once `record` has been said."""
+    if record.role is Role.USER:
+        return ()
+    if not record.calls:
+        return pending
+    rest = tuple(call for call in pending if call not in record.calls)
+    if record.role is Role.TOOL:
+        return rest
+    return rest + tuple(reversed(dict.fromkeys(reversed(record.calls))))
+
+
+def cuts(records: Records) -> Iterator[int]:
+    """Where the history may be cut, newest first: `i` means that what precedes index `i` may go.
+
+    Lazy: it costs what is read of it. The last value is 0, which cuts nothing.
+    """
+    newest = _first_open(records)
+    for index in _cuts(records, frozenset()):
+        if index <= newest:
+            yield index
+            newest = index - 1
+    if newest >= 0:
+        # Results whose call is nowhere hold nothing together; they must not forbid every cut.
+        orphans = _orphans(records)
+        yield from (index for index in _cuts(records, orphans) if index <= newest)
+
+
+def _cuts(records: Records, orphans: frozenset[int]) -> Iterator[int]:
+    """Every index with no result behind it whose call stands before it."""
+    unmatched: set[str] = set()
+    index = len(records)
+    yield index
+    for record in reversed(records):
+        index -= 1
+        if record.calls and index not in orphans:
+            if record.role is Role.TOOL:
+                unmatched.update(record.calls)
+            else:
+                unmatched.difference_update(record.calls)
+        if not unmatched:
+            yield index
+
+
+def _orphans(records: Records) -> frozenset[int]:
+    """Indexes of the results that no earlier message calls for."""
+    called: set[str] = set()
+    orphans: set[int] = set()
+    for index, record in enumerate(records):
+        if record.role is not Role.TOOL:
+            called.update(record.calls)
+        elif not called.issuperset(record.calls):
+            orphans.add(index)
+    return frozenset(orphans)
+
+
+def _first_open(records: Records) -> int:
+    """The index of the first message with an open call; the length if there is none."""
+    pending = set(open_calls(records))
+    index = len(records)
+    first = index
+    for record in reversed(records):
+        if not pending:
+            break
+        index -= 1
+        if record.role is Role.ASSISTANT and pending.intersection(record.calls):
+            pending.difference_update(record.calls)
+            first = index
+    return first
+
+
+def turn_starts(records: Records) -> Iterator[int]:
+    """Indexes of the user messages, newest first."""
+    index = len(records)
+    for record in reversed(records):
+        index -= 1
+        if record.role is Role.USER:
+            yield index

@@ -1,0 +1,316 @@
+"""What is said in a conversation: a message and its parts, and what a model's answer is made of."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+
+from agent_context.errors import InvalidMessage
+
+__all__ = [
+    "Completion",
+    "FinishReason",
+    "ImagePart",
+    "Message",
+    "MessageId",
+    "Origin",
+    "OtherPart",
+    "Part",
+    "Role",
+    "TextPart",
+    "ToolCall",
+    "Usage",
+    "new_id",
+    "what_is_wrong",
+]
+
+MessageId = str
+"""Names one message for life: through save, load, export and fork."""
+
+
+def new_id() -> MessageId:
+    """96 random bits as 16 URL-safe characters."""
+    return base64.urlsafe_b64encode(os.urandom(12)).decode("ascii")
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """Every complaint of pydantic on one line, each with its path: `tool_calls.0.name: …`."""
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'value'}: {item['msg']}" for item in error.errors()
+    )
+
+
+class Role(StrEnum):
+    """Who speaks."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class FinishReason(StrEnum):
+    """Why the model stopped. Only `stop` and `tool_calls` mean that it had finished."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    CONTENT_FILTER = "content_filter"
+    INTERRUPTED = "interrupted"
+    OTHER = "other"
+
+
+class _Value(BaseModel):
+    """A frozen value that keeps fields it doesn't know."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
+
+
+class TextPart(_Value):
+    """Text."""
+
+    kind: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(_Value):
+    """An image, by address or as a `data:` URL."""
+
+    kind: Literal["image"] = "image"
+    url: str
+    detail: str | None = None
+    """How closely the model should look, in the vendor's words: low, high, auto."""
+    width: int | None = None
+    """Pixels, if known: tokens are counted by size."""
+    height: int | None = None
+
+
+class OtherPart(_Value):
+    """A part that this library carries without reading it (audio, files, a vendor's own)."""
+
+    kind: Literal["other"] = "other"
+    data: dict[str, Any]
+    """The part as the chat-completions wire has it, `type` included."""
+
+
+Part = Annotated[TextPart | ImagePart | OtherPart, Field(discriminator="kind")]
+"""A piece of a message's content, told apart by `kind`."""
+
+
+class ToolCall(_Value):
+    """A call that the model asks for."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    """The raw JSON text as the model wrote it; it may be invalid."""
+
+
+class Origin(_Value):
+    """Where an assistant message came from: what only that vendor understands stays with it."""
+
+    vendor: str
+    model: str = ""
+
+
+class Message(_Value):
+    """One message. Also built from the chat-completions form, `{"role": …, "content": …}`.
+
+    Unknown fields are kept. Raises `InvalidMessage` for anything that isn't a message.
+    """
+
+    id: MessageId = Field(default_factory=new_id, min_length=1)
+    role: Role
+    parts: tuple[Part, ...] = ()
+    reasoning: str | None = None
+    """What the model thought aloud before it answered."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    """On a tool message: the call that it answers."""
+    name: str | None = None
+    interrupted: bool = False
+    """The message is what had arrived when its turn was cut short."""
+    finish_reason: FinishReason | None = None
+    origin: Origin | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _typed_error(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            message = handler(_from_chat_form(data))
+        except ValidationError as error:
+            raise InvalidMessage(f"not a message: {what_is_wrong(error)}") from error
+        _check_role(message)
+        return message
+
+    @classmethod
+    def system(cls, text: str) -> Self:
+        """What the model should be and know."""
+        return cls(role=Role.SYSTEM, parts=_parts(text))
+
+    @classmethod
+    def user(cls, content: str | Part | Iterable[str | Part], *, name: str | None = None) -> Self:
+        """What the user says: text, or text and images in order."""
+        return cls(role=Role.USER, parts=_parts(content), name=name)
+
+    @classmethod
+    def assistant(
+        cls,
+        content: str | Part | Iterable[str | Part] = "",
+        *,
+        tool_calls: Iterable[ToolCall] = (),
+        reasoning: str | None = None,
+    ) -> Self:
+        """What the model said, or the tools it asked for."""
+        return cls(
+            role=Role.ASSISTANT,
+            parts=_parts(content),
+            tool_calls=_calls(tool_calls),
+            reasoning=reasoning,
+        )
+
+    @classmethod
+    def tool(cls, tool_call_id: str, text: str, *, name: str | None = None) -> Self:
+        """The result of the call `tool_call_id`."""
+        return cls(role=Role.TOOL, parts=_parts(text), tool_call_id=tool_call_id, name=name)
+
+    @property
+    def text(self) -> str:
+        """All text parts joined."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """The fields that this library doesn't know, as they came."""
+        return dict(self.model_extra or {})
+
+
+class Usage(_Value):
+    """What a model call cost, in tokens. A figure that the vendor didn't report is None."""
+
+    input_tokens: int | None = None
+    """All input, cached tokens included."""
+    output_tokens: int | None = None
+    """All output, reasoning included."""
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class Completion(_Value):
+    """A model's whole answer."""
+
+    message: Message
+    finish_reason: FinishReason = FinishReason.STOP
+    raw_finish_reason: str | None = None
+    """The vendor's own word."""
+    usage: Usage = Usage()
+    model: str = ""
+    """The model that answered, which may not be the one that was asked for."""
+    request_id: str | None = None
+
+
+def _check_role(message: Message) -> None:
+    if (message.role is Role.TOOL) != (message.tool_call_id is not None):
+        raise InvalidMessage(
+            "not a message: tool_call_id: a tool message names the call it answers, and no other "
+            f"does (role {message.role.value!r}, tool_call_id {message.tool_call_id!r})"
+        )
+    if message.tool_calls and message.role is not Role.ASSISTANT:
+        raise InvalidMessage(
+            f"not a message: tool_calls: only an assistant calls tools, not {message.role.value!r}"
+        )
+
+
+def _parts(content: object) -> tuple[Part, ...]:
+    if isinstance(content, str):
+        return (TextPart(text=content),) if content else ()
+    if isinstance(content, BaseModel):
+        return (cast("Part", content),)
+    if (items := _items(content)) is not None:
+        return tuple(map(_part, items))
+    raise InvalidMessage(f"content is text or parts, not {_kind(content)}")
+
+
+def _items(value: object) -> Iterable[object] | None:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        return None
+    return cast("Iterable[object]", value)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _part(item: object) -> Part:
+    if isinstance(item, TextPart | ImagePart | OtherPart):
+        return item
+    if isinstance(item, str):
+        return TextPart(text=item)
+    if isinstance(item, Mapping):
+        return _part_from_chat_form(dict(cast("Mapping[str, Any]", item)))
+    raise InvalidMessage(f"a part of a message is text or a part, not {_kind(item)}")
+
+
+def _part_from_chat_form(raw: dict[str, Any]) -> Part:
+    match raw:
+        case {"type": "text", "text": str(text), **rest}:
+            return TextPart(text=text, **rest)
+        case {"type": "image_url", "image_url": {"url": str(url), **rest}} if len(raw) == 2:
+            return ImagePart(url=url, **cast("dict[str, Any]", rest))
+        case {"type": str()}:
+            return OtherPart(data=raw)
+        case _:
+            raise InvalidMessage(f"a part of a message has a type; this one has {sorted(raw)}")
+
+
+def _calls(calls: object) -> tuple[ToolCall, ...]:
+    if (items := _items(calls)) is not None:
+        return tuple(map(_call, items))
+    raise InvalidMessage(f"tool_calls: a list of calls, not {_kind(calls)}")
+
+
+def _call(item: object) -> ToolCall:
+    if isinstance(item, ToolCall):
+        return item
+    if not isinstance(item, Mapping):
+        raise InvalidMessage(f"tool_calls: a call is a ToolCall, not {_kind(item)}")
+    fields = dict(cast("Mapping[str, Any]", item))
+    function = fields.pop("function", None)
+    if isinstance(function, Mapping):
+        fields.pop("type", None)
+        fields.pop("index", None)
+        fields |= cast("Mapping[str, Any]", function)
+    try:
+        return ToolCall.model_validate({"id": "", **fields})
+    except ValidationError as error:
+        raise InvalidMessage(f"tool_calls: {what_is_wrong(error)}") from error
+
+
+def _from_chat_form(data: object) -> object:
+    """Fields of `Message` from a chat-completions message; anything else as it is."""
+    if not isinstance(data, Mapping):
+        return data
+    fields = dict(cast("Mapping[str, Any]", data))
+    if fields.get("role") == "developer":
+        fields["role"] = Role.SYSTEM
+    if "content" in fields and "parts" not in fields:
+        content = fields.pop("content")
+        fields["parts"] = () if content is None else _parts(content)
+    if (calls := fields.pop("tool_calls", None)) is not None:
+        fields["tool_calls"] = _calls(calls)
+    if (thought := fields.pop("reasoning_content", None)) is not None:
+        fields.setdefault("reasoning", thought)
+    return fields

@@ -1,0 +1,131 @@
+"""A message at rest: its bytes, and the few facts that are asked of it all the time.
+
+A zone holds records, not `Message` objects: twenty messages of 200 characters take about 8 kB
+and the garbage collector never looks at them. The bytes are the message in chat-completions form
+without its id, so that a plain message goes into a request, a JSONL line and a store as it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+import orjson
+
+from agent_context.errors import InvalidMessage
+from agent_context.messages import (
+    ImagePart,
+    Message,
+    MessageId,
+    OtherPart,
+    Part,
+    Role,
+    TextPart,
+    ToolCall,
+)
+
+__all__ = ["Record", "message_of", "record_of", "with_id"]
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One stored message. Records are compared by identity: the same object is the same message."""
+
+    id: MessageId
+    role: Role
+    body: bytes
+    """The message as canonical JSON, without `id`."""
+    calls: tuple[str, ...] = ()
+    """On an assistant message the ids of its calls; on a tool message the one that it answers."""
+
+    @property
+    def message(self) -> Message:
+        """The message as a value, built anew each time."""
+        return Message.model_validate({"id": self.id, **self.fields()})
+
+    def line(self, **tags: str) -> bytes:
+        """The message as one JSON object that starts with its id and `tags`."""
+        return orjson.dumps({"id": self.id, **tags})[:-1] + b"," + self.body[1:]
+
+    def fields(self) -> dict[str, Any]:
+        """The body as a dict that the caller may change."""
+        return cast("dict[str, Any]", orjson.loads(self.body))
+
+
+def record_of(message: Message) -> Record:
+    """The message at rest. Raises `InvalidMessage` if its unknown fields aren't JSON."""
+    try:
+        body = orjson.dumps(_fields(message))
+    except TypeError as error:
+        raise InvalidMessage(f"not a message: a field can't be written as JSON: {error}") from error
+    calls = tuple(call.id for call in message.tool_calls)
+    if message.tool_call_id is not None:
+        calls = (message.tool_call_id,)
+    # A copy: orjson hands out results in buffers of 4 KiB, which a kept result would keep.
+    return Record(message.id, message.role, bytes(memoryview(body)), calls)
+
+
+def with_id(record: Record, message_id: MessageId) -> Record:
+    """The same message under another id."""
+    return Record(message_id, record.role, record.body, record.calls)
+
+
+def message_of(text: str | bytes) -> Message:
+    """The message that a JSON object describes, in this library's form or that of chat completions.
+
+    Raises `InvalidMessage`.
+    """
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidMessage(f"not JSON: {error}") from error
+    return Message.model_validate(fields)
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": message.role.value, "content": _content(message.parts)}
+    if message.reasoning is not None:
+        fields["reasoning"] = message.reasoning
+    if message.tool_calls:
+        fields["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        fields["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        fields["name"] = message.name
+    if message.interrupted:
+        fields["interrupted"] = True
+    if message.finish_reason is not None:
+        fields["finish_reason"] = message.finish_reason.value
+    if message.origin is not None:
+        fields["origin"] = message.origin.model_dump()
+    return _with_extra(fields, message.extra)
+
+
+def _with_extra(fields: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields, then those that are unknown; of two with one name the known one."""
+    return {**fields, **extra, **fields} if extra else fields
+
+
+def _content(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
+    if not parts:
+        return ""
+    if len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].model_extra:
+        return parts[0].text
+    return [_part(part) for part in parts]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return _with_extra({"type": "text", "text": part.text}, part.model_extra)
+        case ImagePart():
+            image = part.model_dump(exclude={"kind"}, exclude_none=True)
+            return {"type": "image_url", "image_url": image}
+        case OtherPart():
+            return part.data
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    fields = {"id": call.id, "type": "function", "function": function}
+    return _with_extra(fields, call.model_extra)

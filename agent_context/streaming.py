@@ -1,0 +1,169 @@
+"""What arrives while a model answers, and how the pieces become a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import orjson
+
+from agent_context.messages import (
+    Completion,
+    FinishReason,
+    Message,
+    Origin,
+    Role,
+    TextPart,
+    ToolCall,
+    Usage,
+)
+
+__all__ = [
+    "Assembly",
+    "Finished",
+    "ReasoningDelta",
+    "StreamEvent",
+    "TextDelta",
+    "ToolCallDelta",
+    "UsageReported",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of what the model thinks aloud."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A fragment of a tool call."""
+
+    index: int
+    """Which call of this answer, counted from 0."""
+    id: str | None = None
+    """Set on the first fragment of a call."""
+    name: str | None = None
+    """Set on the first fragment of a call."""
+    arguments: str = ""
+    """More of the arguments' JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """What the call cost, as the vendor counts."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end: the whole answer. Nothing follows."""
+
+    completion: Completion
+
+
+StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | UsageReported | Finished
+
+
+@dataclass(slots=True)
+class _Call:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class Assembly:
+    """Stream events on their way to becoming a message. Linear in what arrives."""
+
+    origin: Origin | None = None
+    usage: Usage = field(default_factory=Usage)
+    completion: Completion | None = None
+    """The whole answer, once `Finished` has been added."""
+    _text: list[str] = field(default_factory=list[str])
+    _reasoning: list[str] = field(default_factory=list[str])
+    _calls: dict[int, _Call] = field(default_factory=dict[int, _Call])
+
+    @staticmethod
+    def of(events: Iterable[StreamEvent], *, origin: Origin | None = None) -> Assembly:
+        """What these events amount to."""
+        assembly = Assembly(origin)
+        for event in events:
+            assembly.add(event)
+        return assembly
+
+    def add(self, event: StreamEvent) -> None:
+        """Take in the next event."""
+        match event:
+            case TextDelta(text):
+                self._text.append(text)
+            case ReasoningDelta(text):
+                self._reasoning.append(text)
+            case ToolCallDelta():
+                self._add_call(event)
+            case UsageReported(usage):
+                self.usage = usage
+            case Finished(completion):
+                self.completion = completion
+
+    def _add_call(self, delta: ToolCallDelta) -> None:
+        call = self._calls.setdefault(delta.index, _Call())
+        call.id = call.id or delta.id or ""
+        call.name = call.name or delta.name or ""
+        call.arguments.append(delta.arguments)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing that a message could hold has arrived."""
+        return not (any(self._text) or any(self._reasoning) or self._calls)
+
+    def message(self, finish_reason: FinishReason | None = None) -> Message:
+        """The answer with everything that has arrived, finished calls and unfinished."""
+        return self._message(self._tool_calls(), finish_reason, interrupted=False)
+
+    def interrupted(self) -> Message | None:
+        """What is worth keeping of an answer that was cut short; None if there is nothing.
+
+        Of the tool calls only those whose arguments are a whole JSON object: never half a call.
+        """
+        whole = tuple(call for call in self._tool_calls() if _is_whole(call))
+        message = self._message(whole, FinishReason.INTERRUPTED, interrupted=True)
+        return message if message.parts or message.reasoning or message.tool_calls else None
+
+    def _message(
+        self, calls: tuple[ToolCall, ...], reason: FinishReason | None, *, interrupted: bool
+    ) -> Message:
+        text = "".join(self._text)
+        return Message(
+            role=Role.ASSISTANT,
+            parts=(TextPart(text=text),) if text else (),
+            reasoning="".join(self._reasoning) or None,
+            tool_calls=calls,
+            interrupted=interrupted,
+            finish_reason=reason,
+            origin=self.origin,
+        )
+
+    def _tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(
+                id=call.id or f"call_{index}", name=call.name, arguments="".join(call.arguments)
+            )
+            for index, call in sorted(self._calls.items())
+        )
+
+
+def _is_whole(call: ToolCall) -> bool:
+    try:
+        return bool(call.name) and isinstance(orjson.loads(call.arguments), dict)
+    except orjson.JSONDecodeError:
+        return False

@@ -1,0 +1,118 @@
+"""What a conversation holds: immutable, compressed and incremental messages, as one value.
+
+Every edit returns new `Zones` that share what did not change, so a snapshot, a fork or a rewind
+costs nothing that grows with the length. Indexes of edits are indexes of the incremental zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from itertools import chain
+
+from agent_context.errors import IndexOutOfRange
+from agent_context.groups import open_calls, open_calls_after
+from agent_context.records import Record
+from agent_context.vector import EMPTY, Vector
+
+__all__ = ["Zone", "Zones"]
+
+
+class Zone(StrEnum):
+    """The three places where a message is kept."""
+
+    IMMUTABLE = "immutable"
+    COMPRESSED = "compressed"
+    INCREMENTAL = "incremental"
+
+
+class Zones:
+    """The three zones. A request is their concatenation, followed by the turn's scratch."""
+
+    __slots__ = ("compressed", "immutable", "incremental", "open_calls")
+
+    def __init__(
+        self,
+        immutable: Vector = EMPTY,
+        compressed: Vector = EMPTY,
+        incremental: Vector = EMPTY,
+        pending: tuple[str, ...] | None = None,
+    ) -> None:
+        self.immutable = immutable
+        self.compressed = compressed
+        self.incremental = incremental
+        self.open_calls = open_calls(incremental) if pending is None else pending
+        """Ids of the tool calls since the last user message that have no result yet."""
+
+    def __len__(self) -> int:
+        return len(self.immutable) + len(self.compressed) + len(self.incremental)
+
+    def __iter__(self) -> Iterator[Record]:
+        return chain(self.immutable, self.compressed, self.incremental)
+
+    def zone(self, zone: Zone) -> Vector:
+        """The records of one zone."""
+        match zone:
+            case Zone.IMMUTABLE:
+                return self.immutable
+            case Zone.COMPRESSED:
+                return self.compressed
+            case Zone.INCREMENTAL:
+                return self.incremental
+
+    def get(self, index: int) -> Record:
+        """The record at `index` of the concatenation. Raises `IndexOutOfRange`."""
+        _check(index, len(self))
+        for vector in (self.immutable, self.compressed):
+            if index < len(vector):
+                return vector[index]
+            index -= len(vector)
+        return self.incremental[index]
+
+    def append(self, record: Record) -> Zones:
+        """With `record` at the end. O(1), whatever the length."""
+        pending = open_calls_after(self.open_calls, record)
+        return Zones(self.immutable, self.compressed, self.incremental.append(record), pending)
+
+    def extend(self, records: Iterable[Record]) -> Zones:
+        """With `records` at the end."""
+        return self._edited(self.incremental.extend(records))
+
+    def insert(self, index: int, records: Iterable[Record]) -> Zones:
+        """With `records` before the one at `index`; `index == len` appends."""
+        _check(index, len(self.incremental) + 1, length=len(self.incremental))
+        return self._edited(self.incremental.insert(index, records))
+
+    def update(self, index: int, record: Record) -> Zones:
+        """With `record` in the place of the one at `index`."""
+        _check(index, len(self.incremental))
+        return self._edited(self.incremental.replace(index, record))
+
+    def remove(self, index: int) -> Zones:
+        """Without the record at `index`."""
+        _check(index, len(self.incremental))
+        return self._edited(self.incremental.remove(index))
+
+    def retain(self, keep: Callable[[Record], bool]) -> Zones:
+        """With only the incremental records that `keep` wants; itself if that is all of them."""
+        kept = [record for record in self.incremental if keep(record)]
+        if len(kept) == len(self.incremental):
+            return self
+        return self._edited(Vector.of(kept))
+
+    def rewind(self, length: int) -> Zones:
+        """With only the first `length` incremental records. O(1) in the length of the rest."""
+        _check(length, len(self.incremental) + 1, length=len(self.incremental))
+        return self._edited(self.incremental.take(length))
+
+    def compress(self, compressed: Vector, incremental: Vector) -> Zones:
+        """With what a compression made of the two zones that it may change."""
+        return Zones(self.immutable, compressed, incremental)
+
+    def _edited(self, incremental: Vector) -> Zones:
+        return Zones(self.immutable, self.compressed, incremental)
+
+
+def _check(index: int, bound: int, *, length: int | None = None) -> None:
+    if not 0 <= index < bound:
+        raise IndexOutOfRange(index, bound if length is None else length)

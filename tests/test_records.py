@@ -1,0 +1,93 @@
+"""A record is its message: nothing is lost on the way to rest and back."""
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_context.errors import InvalidMessage
+from agent_context.messages import Message, OtherPart, TextPart, ToolCall
+from agent_context.records import message_of, record_of, with_id
+from tests.histories import messages
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+unknown = st.dictionaries(st.sampled_from(["x", "cache", "refusal", "annotations"]), json_values)
+plain = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+
+@settings(max_examples=300, deadline=None)
+@given(plain, unknown, unknown, unknown)
+def test_unknown_fields_survive_wherever_they_are(
+    text: str, outer: dict[str, object], part: dict[str, object], call: dict[str, object]
+) -> None:
+    message = Message.model_validate(
+        {
+            "role": "assistant",
+            "parts": [
+                TextPart.model_validate({"text": text, **part}),
+                OtherPart(data={"type": "x", **outer}),
+            ],
+            "tool_calls": [ToolCall(id="a", name="f", arguments="[", **call)],
+            **outer,
+        }
+    )
+
+    record = record_of(message)
+
+    assert record.message == message
+    assert record.message.extra == outer
+    assert record_of(record.message).body == record.body
+
+
+@settings(max_examples=300, deadline=None)
+@given(messages)
+def test_a_record_is_stable(message: Message) -> None:
+    record = record_of(message)
+
+    again = record_of(record.message)
+
+    assert (again.id, again.role, again.body, again.calls) == (
+        record.id,
+        record.role,
+        record.body,
+        record.calls,
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(messages)
+def test_a_line_reads_back_as_the_message(message: Message) -> None:
+    record = record_of(message)
+
+    read = message_of(record.line())
+
+    assert read.id == message.id
+    assert record_of(read).body == record.body
+
+
+def test_a_field_of_ours_is_not_overwritten_by_an_unknown_one_of_its_name() -> None:
+    both = {"role": "user", "parts": [TextPart(text="kept")], "content": "lost"}
+
+    record = record_of(Message.model_validate(both))
+
+    assert orjson.loads(record.body) == {"role": "user", "content": "kept"}
+
+
+def test_another_id_is_all_that_changes() -> None:
+    record = record_of(Message.tool("a", "done"))
+
+    other = with_id(record, "new")
+
+    assert (other.id, other.role, other.calls) == ("new", record.role, ("a",))
+    assert other.body is record.body
+
+
+def test_what_is_not_json_is_not_a_message() -> None:
+    with pytest.raises(InvalidMessage, match="not JSON"):
+        message_of("{")
+    with pytest.raises(InvalidMessage, match="can't be written as JSON"):
+        record_of(Message.model_validate({"role": "user", "content": "x", "extra": object()}))

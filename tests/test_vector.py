@@ -1,0 +1,86 @@
+"""A vector is a tuple that is cheap to edit."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from agent_context.records import Record
+from agent_context.vector import EMPTY, Vector
+from tests.histories import user
+
+POOL = [user(str(number)) for number in range(7)]
+EDITS = ["append", "extend", "take", "replace", "insert", "remove"]
+some = st.lists(st.sampled_from(POOL), max_size=70)
+
+
+def edited(
+    vector: Vector, model: tuple[Record, ...], edit: str, data: DataObject
+) -> tuple[Vector, tuple[Record, ...]]:
+    """Both after the same edit at a random place."""
+    at = data.draw(st.integers(0, len(model)))
+    record, more = data.draw(st.sampled_from(POOL)), data.draw(some)
+    match edit:
+        case "append":
+            return vector.append(record), (*model, record)
+        case "extend":
+            return vector.extend(more), (*model, *more)
+        case "take":
+            return vector.take(at), model[:at]
+        case "insert":
+            return vector.insert(at, more), (*model[:at], *more, *model[at:])
+        case "replace" if at < len(model):
+            return vector.replace(at, record), (*model[:at], record, *model[at + 1 :])
+        case "remove" if at < len(model):
+            return vector.remove(at), (*model[:at], *model[at + 1 :])
+        case _:
+            return vector, model
+
+
+@settings(max_examples=300, deadline=None)
+@given(some, st.lists(st.sampled_from(EDITS), max_size=12), st.data())
+def test_a_vector_is_a_tuple_under_any_edits(
+    start: list[Record], edits: list[str], data: DataObject
+) -> None:
+    vector, model = Vector.of(start), tuple(start)
+
+    for edit in edits:
+        before = tuple(vector)
+        later, model = edited(vector, model, edit, data)
+        assert tuple(vector) == before
+        vector = later
+
+    assert len(vector) == len(model)
+    assert tuple(vector) == model
+    assert tuple(reversed(vector)) == model[::-1]
+    assert tuple(vector[index] for index in range(len(model))) == model
+
+
+@settings(max_examples=200, deadline=None)
+@given(some, st.integers(0, 70))
+def test_a_vector_is_what_it_takes_and_what_it_drops(start: list[Record], at: int) -> None:
+    vector, length = Vector.of(start), min(at, len(start))
+
+    assert (*vector.take(length), *vector.drop(length)) == tuple(start)
+
+
+@settings(max_examples=300, deadline=None)
+@given(some, some, some, st.integers(0, 150))
+def test_vectors_share_a_beginning_exactly_if_it_is_the_same_records(
+    common: list[Record], one: list[Record], other: list[Record], length: int
+) -> None:
+    first, second = [*common, *one], [*common, *other]
+
+    shared = Vector.of(first).shares(Vector.of(common).extend(other), length)
+
+    fits = length <= min(len(first), len(second))
+    assert shared == (fits and first[:length] == second[:length])
+
+
+def test_equal_records_that_are_not_the_same_are_not_shared() -> None:
+    assert not EMPTY.append(user("x")).shares(EMPTY.append(user("x")), 1)
+
+
+def test_an_append_keeps_all_full_chunks() -> None:
+    vector = Vector.of(POOL * 10)
+
+    assert vector.append(POOL[0])._full is vector._full
