@@ -1,0 +1,70 @@
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+from pykka import Actor, ActorRef, ActorRegistry
+
+from agent_context.runtime import Guarded, IoLoop, PoolActor, ThreadActor
+
+WAIT = 20.0
+"""Longer than anything here takes: it ends a test that would hang."""
+
+
+class Gate:
+    """A message whose handling begins and ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.entered = Event()
+        self.opened = Event()
+
+    def pass_through(self) -> None:
+        self.entered.set()
+        assert self.opened.wait(WAIT)
+
+
+class Recorder(Actor):
+    """Answers a callable with its result, anything else with itself; keeps what it got."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.got: list[object] = []
+
+    def on_receive(self, message: object) -> object:
+        self.got.append(message)
+        if isinstance(message, Gate):
+            message.pass_through()
+        return message() if callable(message) else message
+
+
+@pytest.fixture(params=[PoolActor, ThreadActor], ids=["pool", "thread"])
+def runtime(request: pytest.FixtureRequest) -> type[Actor]:
+    actor_class: type[Actor] = request.param
+    return actor_class
+
+
+@pytest.fixture
+def plain(runtime: type[Actor]) -> type[Recorder]:
+    return type("Plain", (Recorder, runtime), {})
+
+
+@pytest.fixture
+def guarded(runtime: type[Actor]) -> type[Recorder]:
+    return type("GuardedRecorder", (Guarded, Recorder, runtime), {})
+
+
+@pytest.fixture
+def ref(guarded: type[Recorder]) -> ActorRef[Recorder]:
+    return guarded.start()
+
+
+@pytest.fixture(autouse=True)
+def _stop_all() -> Iterator[None]:
+    yield
+    ActorRegistry.stop_all(timeout=WAIT)
+
+
+@pytest.fixture
+def io() -> Iterator[IoLoop]:
+    loop = IoLoop()
+    yield loop
+    assert loop.shutdown(WAIT)
