@@ -1,0 +1,35 @@
+"""How one chat-completions API wants a stored message written, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Dialect"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The rules by which a record becomes a wire message. Equal dialects render equal bytes."""
+
+    name: str
+    """Tells dialects apart in caches and reports: the vendor, or the vendor and a variant."""
+    vendor: str
+    """Reasoning and other things of an origin with this vendor may go back to it."""
+    system_role: str = "system"
+    """What a system message is called: `system` or `developer`."""
+    keep_reasoning: bool = False
+    """Send the reasoning of messages that came from this vendor back to it."""
+    reasoning_field: str = "reasoning_content"
+    """The name under which it is sent."""
+    backfill_reasoning: bool = False
+    """Write `""` where a message with tool calls has no reasoning that may be sent."""
+    max_call_id: int | None = None
+    """Longest id of a tool call that is accepted, in characters; None: any."""
+    needs_user: bool = False
+    """A request without any user message is refused."""
+    merge_same_role: bool = False
+    """Neighbours of one role, tool messages aside, must be written as one message."""
+    names: bool = True
+    """Whether a message may carry `name`."""
+    images: bool = True
+    """Whether content may hold parts other than text."""

@@ -1,0 +1,341 @@
+"""What went wrong, from what a vendor's server says about it. The tables are the knowledge.
+
+Sources: api-docs.deepseek.com error codes (2026-10) and deepseek-recipe 0.2.0; openai 3.57 and
+platform.openai.com (2026-11); docs.bigmodel.cn and docs.z.ai error codes (2026-10); public reports
+of compatible servers' wordings (2026). A status alone decides nothing: empty accounts say 429 too.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+
+from agent_context.errors import BackendError, ErrorKind
+from agent_context.wire.payload import items_in, mapping_in, parsed
+
+__all__ = ["failure_in_stream", "failure_of", "request_id_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What a failure is. `retryable` None leaves it to the kind."""
+
+    kind: ErrorKind
+    retryable: bool | None = None
+
+
+_AUTH = _Verdict(ErrorKind.AUTH)
+_QUOTA = _Verdict(ErrorKind.QUOTA)
+_RATE = _Verdict(ErrorKind.RATE_LIMITED)
+_BUSY = _Verdict(ErrorKind.OVERLOADED)
+_FULL = _Verdict(ErrorKind.CONTEXT_OVERFLOW)
+_FILTERED = _Verdict(ErrorKind.CONTENT_FILTERED)
+_HISTORY = _Verdict(ErrorKind.HISTORY_REJECTED)
+_PARAMETER = _Verdict(ErrorKind.UNSUPPORTED_PARAMETER)
+_LOST = _Verdict(ErrorKind.TRANSPORT)
+_PROTOCOL = _Verdict(ErrorKind.PROTOCOL)
+_NEVER_FITS = _Verdict(ErrorKind.RATE_LIMITED, retryable=False)
+
+_CODES: dict[str, _Verdict] = {
+    # OpenAI and those who copy it
+    "context_length_exceeded": _FULL,
+    "invalid_api_key": _AUTH,
+    "unsupported_country_region_territory": _AUTH,
+    "insufficient_quota": _QUOTA,
+    "billing_hard_limit_reached": _QUOTA,
+    "credit_balance_exhausted": _QUOTA,
+    "organization_spend_limit_exceeded": _QUOTA,
+    "project_spend_limit_exceeded": _QUOTA,
+    "organization_usage_limit_exceeded": _QUOTA,
+    "content_policy_violation": _FILTERED,
+    "content_filter": _FILTERED,
+    "model_not_found": _PARAMETER,
+    "unsupported_parameter": _PARAMETER,
+    "unsupported_value": _PARAMETER,
+    "unknown_parameter": _PARAMETER,
+    "server_is_overloaded": _BUSY,
+    "service_unavailable": _BUSY,
+    # Kimi, llama.cpp
+    "exceeded_current_quota_error": _QUOTA,
+    "exceed_context_size_error": _FULL,
+    # Zhipu: business codes come with any status
+    **dict.fromkeys(("1000", "1001", "1002", "1003", "1004", "1100"), _AUTH),
+    **dict.fromkeys(("1110", "1111", "1112", "1121"), _AUTH),
+    **dict.fromkeys(("1220", "1221", "1222"), _AUTH),
+    "1113": _QUOTA,
+    "1120": _BUSY,
+    **dict.fromkeys(("1200", "1230", "1234"), _BUSY),
+    "1211": _PARAMETER,
+    "1231": _Verdict(ErrorKind.PROTOCOL, retryable=True),
+    "1261": _FULL,
+    **dict.fromkeys(("1300", "1301"), _FILTERED),
+    **dict.fromkeys(("1302", "1303"), _RATE),
+    "1305": _BUSY,
+    **dict.fromkeys(("1304", "1308", "1309", "1310"), _QUOTA),
+    **dict.fromkeys((str(code) for code in range(1311, 1322)), _QUOTA),
+}
+"""Codes and types that say all there is to know."""
+
+_PHRASES: tuple[tuple[_Verdict | None, tuple[str, ...]], ...] = (
+    (_NEVER_FITS, (r"request too large.*tokens per min",)),
+    # Not what they seem to say.
+    (None, (r"tokens per min", r"string too long")),
+    (
+        _FULL,
+        (
+            r"maximum context length",
+            r"exceeds the context window",
+            r"reduce the length of the messages",
+            r"exceeds the available context size",
+            r"greater than the context length",
+            r"exceeded model token limit",
+            r"prompt (is )?too long",
+            r"prompt exceeds max length",
+            r"range of input length",
+            r"input token count.*exceeds",
+            r"context window exceeds limit",
+            r"model_context_window_exceeded",
+        ),
+    ),
+    (
+        _HISTORY,
+        (
+            r"in the thinking mode must be passed back",
+            r"must be followed by tool messages",
+            r"must be a response to a prece+ding message",
+            r"tool_call_ids? did not have response",
+            r"no tool output found for",
+            r"duplicate value for 'tool_call_id'",
+            r"'messages\[\d+\]\.tool_calls': empty array",
+            r"invalid assistant message",
+            r"content should be a string or a list",
+            r"empty input messages",
+            r"invalid value for 'content'",
+            r"expected one of `system`",
+            r"messages\s*参数非法",
+            r"messages parameter is illegal",
+            r"incorrect role information",
+            r"tool_calls\s*字段不能同时为空",
+            r"未正常接收到prompt参数",
+            r"^messages(\[\d+\]|\.)",
+        ),
+    ),
+    (_FILTERED, (r"content exists risk",)),
+    (
+        _PARAMETER,
+        (
+            r"thinking mode does not support",
+            r"response_format type is unavailable",
+            r"function tools with reasoning_effort",
+            r"failed to deserialize",
+            r"invalid max_tokens",
+            r"supported api model names",
+            r"tool names must be unique",
+            r"unsupported (parameter|value)",
+        ),
+    ),
+)
+"""Wordings, tried in order; the last resort of vendors whose codes say nothing."""
+
+_WORDINGS = tuple(
+    (re.compile("|".join(phrases), re.IGNORECASE | re.DOTALL), verdict)
+    for verdict, phrases in _PHRASES
+)
+
+_TYPES: dict[str, _Verdict] = {
+    "authentication_error": _AUTH,
+    "permission_error": _AUTH,
+    "rate_limit_error": _RATE,
+    "rate_limit_exceeded": _RATE,
+    "overloaded_error": _BUSY,
+    "server_error": _BUSY,
+    "internal_error": _BUSY,
+    "unavailable_error": _BUSY,
+    **dict.fromkeys(("1210", "1212", "1215"), _PARAMETER),
+    **dict.fromkeys(("1213", "1214"), _HISTORY),
+    **dict.fromkeys(("invalid_value", "string_above_max_length"), _PARAMETER),
+}
+"""Codes and types that say what is meant where the wording doesn't."""
+
+_STATUS: dict[int, _Verdict] = {
+    401: _AUTH,
+    402: _QUOTA,
+    403: _AUTH,
+    404: _PROTOCOL,
+    405: _PROTOCOL,
+    408: _LOST,
+    409: _BUSY,
+    413: _FULL,
+    422: _PARAMETER,
+    429: _RATE,
+    434: _AUTH,
+}
+
+_REQUEST_IDS = ("x-request-id", "x-deepseek-request-id", "x-ds-trace-id", "request-id", "x-log-id")
+
+_RESET = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+_BEIJING = timezone(timedelta(hours=8))
+_MOST_TEXT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the server said, wherever it put it."""
+
+    message: str
+    code: str = ""
+    type: str = ""
+    param: str = ""
+    filtered: bool = False
+
+
+def failure_of(
+    status: int, headers: Mapping[str, str], body: bytes, *, vendor: str
+) -> BackendError:
+    """The error that an answer with a status other than 200 is."""
+    lower = {name.lower(): value for name, value in headers.items()}
+    said = _said_in(body, status)
+    verdict = _verdict(said, status)
+    wait = _retry_after(lower)
+    return BackendError(
+        f"{vendor} answered {status}: {said.message}",
+        kind=verdict.kind,
+        vendor=vendor,
+        status=status,
+        code=said.code or said.type or None,
+        request_id=request_id_of(lower),
+        retry_after=_until_reset(said) if wait is None else wait,
+        retryable=_SHOULD_RETRY.get(lower.get("x-should-retry", ""), verdict.retryable),
+    )
+
+
+_SHOULD_RETRY = {"true": True, "false": False}
+
+
+def failure_in_stream(error: object, *, vendor: str, request_id: str | None = None) -> BackendError:
+    """The error that an answer of status 200 carries: an object or a mere text."""
+    said = _said(error)
+    status = int(said.code) if re.fullmatch(r"[45]\d\d", said.code) else None
+    verdict = _verdict(said, status or 500)
+    return BackendError(
+        f"{vendor} broke its answer off: {said.message}",
+        kind=verdict.kind,
+        vendor=vendor,
+        status=status,
+        code=said.code or said.type or None,
+        request_id=request_id,
+        retry_after=_until_reset(said),
+        retryable=verdict.retryable,
+    )
+
+
+def request_id_of(headers: Mapping[str, str]) -> str | None:
+    """The vendor's name for a request. The headers' names are in lower case."""
+    return next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
+
+
+def _verdict(said: _Said, status: int) -> _Verdict:
+    if said.filtered:
+        return _FILTERED
+    return (
+        _CODES.get(said.code)
+        or _CODES.get(said.type)
+        or _by_wording(said.message, status)
+        or _TYPES.get(said.code)
+        or _TYPES.get(said.type)
+        or _by_param(said.param)
+        or _by_status(status)
+    )
+
+
+def _by_wording(message: str, status: int) -> _Verdict | None:
+    for pattern, verdict in _WORDINGS:
+        if pattern.search(message):
+            return verdict
+    if status == 404 and re.search(r"\bmodel\b", message, re.IGNORECASE):
+        return _PARAMETER
+    return None
+
+
+def _by_param(param: str) -> _Verdict | None:
+    if not param:
+        return None
+    return _HISTORY if param.startswith("messages") else _PARAMETER
+
+
+def _by_status(status: int) -> _Verdict:
+    if (known := _STATUS.get(status)) is not None:
+        return known
+    if status >= 500:
+        return _BUSY
+    return _PROTOCOL if status < 400 else _Verdict(ErrorKind.UNKNOWN)
+
+
+def _said_in(body: bytes, status: int) -> _Said:
+    try:
+        value = parsed(body)
+    except ValueError:
+        text = re.sub(r"<[^>]*>|\s+", " ", body[:4096].decode("utf-8", "replace")).strip()
+        return _Said(text[:_MOST_TEXT] or f"no text with status {status}")
+    return _said(mapping_in(value).get("error") or value)
+
+
+def _said(error: object) -> _Said:
+    error = next(iter(items_in(error)), error)
+    fields = mapping_in(error)
+    if "error" in fields and not fields.get("message"):
+        return _said(fields["error"])
+    known = (fields.get("message"), fields.get("msg"), fields.get("detail"))
+    message = next((text for text in known if text), error)
+    return _Said(
+        str(message)[:_MOST_TEXT],
+        code=_name(fields.get("code")),
+        type=_name(fields.get("type")),
+        param=_name(fields.get("param")),
+        # OpenRouter says 403 and gives reasons (openrouter.ai/docs, 2026).
+        filtered=bool(mapping_in(fields, "metadata").get("reasons")),
+    )
+
+
+def _name(value: object) -> str:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from milliseconds, seconds or a date."""
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after", "")
+    return _seconds_until_date(value) if _number(value) is None else _number(value)
+
+
+def _number(value: str) -> float | None:
+    return float(value) if re.fullmatch(r"\s*\d{1,12}(\.\d*)?\s*", value) else None
+
+
+def _seconds_until_date(value: str) -> float | None:
+    if not value:
+        return None
+    from email.utils import parsedate_to_datetime  # rarely needed, and slow to load
+
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())
+
+
+def _until_reset(said: _Said) -> float | None:
+    """Seconds until the time that Zhipu's 1308 and 1310 name, taken to be Beijing's."""
+    found = _RESET.search(said.message) if said.code in {"1308", "1310"} else None
+    if found is None:
+        return None
+    try:
+        when = datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=_BEIJING)
+    except ValueError:
+        return None
+    return max(0.0, when.timestamp() - time.time())

@@ -1,0 +1,232 @@
+"""A request's body as bytes, of which only what is new is rendered.
+
+The messages come last in the body, so that a request's bytes up to its last stored message are the
+beginning of the next request's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, cast
+
+import orjson
+
+from agent_context.groups import cuts
+from agent_context.messages import Role
+from agent_context.records import Record
+from agent_context.vector import Vector
+from agent_context.wire.dialect import Dialect
+from agent_context.wire.repair import Repaired, legal_part, stand_in_user
+from agent_context.zones import Zones
+
+__all__ = ["Rendering", "rendered"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """The beginning of a request, as far as nothing that is said later should change it."""
+
+    zones: Zones
+    count: int
+    """How many incremental records it covers; the other zones it covers whole."""
+    dialect: Dialect
+    text: memoryview
+    """Its messages with commas between: a part of an earlier body, which is not copied."""
+    last: Role | None
+    """The role of its last message; None if it has no message."""
+    has_user: bool
+
+    def begins(self, zones: Zones, dialect: Dialect) -> bool:
+        """Whether `zones` begin with the records that it covers."""
+        return (
+            _same(self.zones.immutable, zones.immutable)
+            and _same(self.zones.compressed, zones.compressed)
+            and self.zones.incremental.shares(zones.incremental, self.count)
+            and self.dialect == dialect
+        )
+
+    def stands(self, tail: _Tail) -> bool:
+        """Whether it is unchanged by what follows: no late result, nothing to merge."""
+        if self.dialect.merge_same_role and self.last is not Role.TOOL and tail.legal.records:
+            return self.last is not tail.legal.records[0].role and not tail.answers_earlier()
+        return not tail.answers_earlier()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """What follows the settled beginning, repaired on its own."""
+
+    stored: tuple[Record, ...]
+    trailing: tuple[Record, ...]
+    legal: Repaired
+
+    @staticmethod
+    def of(stored: Iterable[Record], trailing: Sequence[Record], dialect: Dialect) -> _Tail:
+        stored = tuple(stored)
+        return _Tail(stored, tuple(trailing), legal_part((*stored, *trailing), dialect))
+
+    def answers_earlier(self) -> bool:
+        """Whether there is a result whose call is not here."""
+        called: set[str] = set()
+        for record in chain(self.stored, self.trailing):
+            if record.role is Role.TOOL and not called.issuperset(record.calls):
+                return True
+            called.update(record.calls)
+        return False
+
+    def settling_point(self, dialect: Dialect) -> int:
+        """How many of the stored records nothing that is said later should change; 0 if unknown."""
+        if any(record.role is Role.TOOL for record in self.trailing):
+            return 0
+        if not dialect.merge_same_role:
+            return next(cuts(self.stored))
+        # The last message may still grow, and a cut must not divide one that was merged.
+        starts = self.legal.sources[: bisect_left(self.legal.sources, len(self.stored))]
+        last, whole = max(starts, default=0), frozenset(starts)
+        return next((cut for cut in cuts(self.stored) if cut <= last and cut in whole), 0)
+
+
+class Rendering:
+    """A conversation's rendered messages. Any number of threads may use it at once."""
+
+    __slots__ = ("_settled",)
+
+    def __init__(self) -> None:
+        # Replaced as a whole, never changed: who reads an older one renders more, never wrongly.
+        self._settled: _Settled | None = None
+
+    def body(
+        self,
+        head: Mapping[str, Any],
+        zones: Zones,
+        trailing: Sequence[Record],
+        dialect: Dialect,
+    ) -> bytes:
+        """The JSON object with the fields of `head` and then all messages, repaired and rendered.
+
+        The bytes depend on the arguments alone, not on what was rendered before.
+        """
+        settled = self._settled
+        if settled is not None and settled.begins(zones, dialect):
+            tail = _Tail.of(zones.incremental.drop(settled.count), trailing, dialect)
+            if settled.stands(tail):
+                return self._joined(head, zones, settled, tail)
+        nothing = _Settled(zones, 0, dialect, memoryview(b""), None, has_user=False)
+        return self._joined(head, zones, nothing, _Tail.of(zones, trailing, dialect))
+
+    def forget(self) -> None:
+        """Let go of the bytes; the next body is rendered from nothing."""
+        self._settled = None
+
+    def _joined(
+        self, head: Mapping[str, Any], zones: Zones, before: _Settled, tail: _Tail
+    ) -> bytes:
+        dialect = before.dialect
+        fields = {name: value for name, value in head.items() if name != "messages"}
+        start = orjson.dumps(fields | {"messages": []})[:-2]
+        said: list[bytes | memoryview] = [before.text] if before.last is not None else []
+        said += [rendered(record, dialect) for record in tail.legal.records]
+        if not said or (dialect.needs_user and not _has_user(before, tail.legal.records)):
+            said.append(rendered(stand_in_user(None), dialect))
+        parts = [start, *chain.from_iterable((piece, b",") for piece in said)]
+        parts[-1] = b"]}"
+        body = b"".join(parts)
+        self._settle(zones, before, tail, memoryview(body)[len(start) :], said)
+        return body
+
+    def _settle(
+        self,
+        zones: Zones,
+        before: _Settled,
+        tail: _Tail,
+        text: memoryview,
+        said: Sequence[bytes | memoryview],
+    ) -> None:
+        cut = tail.settling_point(before.dialect)
+        count = len(zones.incremental) - len(tail.stored) + cut
+        added = bisect_left(tail.legal.sources, cut)
+        if not added or count < 0:
+            return
+        records = tail.legal.records[:added]
+        pieces = said[: added + (before.last is not None)]
+        end = sum(map(len, pieces)) + len(pieces) - 1
+        has_user = _has_user(before, records)
+        self._settled = _Settled(
+            zones, count, before.dialect, text[:end], records[-1].role, has_user
+        )
+
+
+def _same(one: Vector, other: Vector) -> bool:
+    return one is other or (len(one) == len(other) and one.shares(other, len(one)))
+
+
+def _has_user(before: _Settled, records: Iterable[Record]) -> bool:
+    return before.has_user or any(record.role is Role.USER for record in records)
+
+
+_PLAIN = frozenset({"role", "content", "tool_call_id"})
+_OURS = frozenset(
+    {"reasoning", "interrupted", "finish_reason", "origin", "name", "tool_calls"} | _PLAIN
+)
+
+
+def rendered(record: Record, dialect: Dialect) -> bytes:
+    """The message as it goes over the wire; of most it is the stored bytes as they lie."""
+    fields = record.fields()
+    role = dialect.system_role if record.role is Role.SYSTEM else record.role.value
+    plain = len(fields) == 2 or fields.keys() <= _PLAIN
+    if plain and role == fields["role"] and isinstance(fields["content"], str):
+        return record.body
+    wire = {"role": role, "content": _content(fields["content"], record.role, dialect)}
+    own = _is_own(fields, dialect)
+    wire |= _reasoning(fields, dialect, own=own)
+    if fields.get("tool_calls"):
+        wire["tool_calls"] = [_call(call, own=own) for call in fields["tool_calls"]]
+    if "tool_call_id" in fields:
+        wire["tool_call_id"] = fields["tool_call_id"]
+    if "name" in fields and dialect.names:
+        wire["name"] = fields["name"]
+    if own:
+        wire |= {name: value for name, value in fields.items() if name not in _OURS}
+    return orjson.dumps(wire)
+
+
+def _is_own(fields: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Whether what only its vendor understands goes back to it; OpenAI refuses what it sent."""
+    origin: Mapping[str, Any] = fields.get("origin") or {}
+    return dialect.keep_reasoning and origin.get("vendor") == dialect.vendor
+
+
+def _reasoning(fields: Mapping[str, Any], dialect: Dialect, *, own: bool) -> dict[str, Any]:
+    if own and fields.get("reasoning") is not None:
+        return {dialect.reasoning_field: fields["reasoning"]}
+    if dialect.backfill_reasoning and fields.get("tool_calls"):
+        return {dialect.reasoning_field: ""}
+    return {}
+
+
+def _call(call: dict[str, Any], *, own: bool) -> dict[str, Any]:
+    return call if own else {name: call[name] for name in ("id", "type", "function")}
+
+
+def _content(content: object, role: Role, dialect: Dialect) -> object:
+    if isinstance(content, str):
+        return content
+    # No API takes anything but text from an assistant, few from a tool or in instructions.
+    everything = role is Role.USER and dialect.images
+    return [_part(part, everything) for part in cast("list[dict[str, Any]]", content)]
+
+
+def _part(part: dict[str, Any], everything: bool) -> dict[str, Any]:  # noqa: FBT001 - private
+    if part["type"] == "text":
+        return part
+    if not everything:
+        return {"type": "text", "text": f"[{part['type'].removesuffix('_url')}]"}
+    if part["type"] != "image_url" or not isinstance(part["image_url"], dict):
+        return part
+    image = cast("dict[str, Any]", part["image_url"])
+    sent = {name: value for name, value in image.items() if name not in {"width", "height"}}
+    return {"type": "image_url", "image_url": sent}

@@ -1,0 +1,292 @@
+"""What any history needs to be legal in a request. Pure, linear, and idempotent.
+
+Stored zones are never touched: this is the view that goes out. A record that is already as it must
+be is passed on as the same object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, cast
+
+import orjson
+
+from agent_context.messages import MessageId, Role
+from agent_context.records import Record
+from agent_context.wire.dialect import Dialect
+
+__all__ = [
+    "ANY",
+    "CONTINUE",
+    "NO_RESULT",
+    "Change",
+    "Note",
+    "Repaired",
+    "legal_part",
+    "repaired",
+    "repaired_with_notes",
+    "stand_in_user",
+]
+
+ANY = Dialect(name="any", vendor="", max_call_id=40, needs_user=True)
+"""Rules that satisfy every chat-completions API that is known."""
+
+NO_RESULT = "[no result: the call was cancelled, or its result is missing]"
+"""What answers a call that nothing answers."""
+
+CONTINUE = "Continue."
+"""What a user says who must say something."""
+
+
+class Change(StrEnum):
+    """What was done to a message."""
+
+    DROPPED = "dropped"
+    MOVED = "moved"
+    ADDED = "added"
+    RENAMED = "renamed"
+    """Ids of its calls, or the id that it answers."""
+    MERGED = "merged"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing that was changed."""
+
+    index: int
+    """Among the records that were given; their number for what was added at the end."""
+    id: MessageId
+    what: Change
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A legal history, and how it came about."""
+
+    records: list[Record]
+    sources: list[int]
+    """For each record the index of the one it stands for, in order. A tool result's is its call's,
+    a merged message's that of its first part, and the stand-in user's is the number of records."""
+    notes: list[Note]
+
+
+def repaired(records: Sequence[Record], rules: Dialect = ANY) -> list[Record]:
+    """The history as it may be sent."""
+    return repaired_with_notes(records, rules).records
+
+
+def repaired_with_notes(records: Sequence[Record], rules: Dialect = ANY) -> Repaired:
+    """The history as it may be sent, and what was changed for it."""
+    legal = legal_part(records, rules)
+    users = (record for record in legal.records if record.role is Role.USER)
+    if not legal.records or (rules.needs_user and next(users, None) is None):
+        stand_in = stand_in_user(legal.records[-1] if legal.records else None)
+        legal.records.append(stand_in)
+        legal.sources.append(len(records))
+        legal.notes.append(Note(len(records), stand_in.id, Change.ADDED, "a user must have spoken"))
+    return legal
+
+
+def legal_part(records: Sequence[Record], rules: Dialect) -> Repaired:
+    """The same for a part of a history, which may be empty and have no user."""
+    notes: list[Note] = []
+    pairs = list(_legal(records, _answers(records, notes), rules.max_call_id, notes))
+    if rules.merge_same_role:
+        pairs = list(_merged(pairs, notes))
+    notes.sort(key=attrgetter("index"))
+    return Repaired([record for _, record in pairs], [index for index, _ in pairs], notes)
+
+
+def stand_in_user(last: Record | None) -> Record:
+    """What speaks for a user after `last`.
+
+    It stands at the very end: whatever is said next, what precedes it goes out unchanged.
+    """
+    name = f"{last.id if last else ''}/user"
+    return _record(name, Role.USER, {"role": "user", "content": CONTINUE})
+
+
+_Answers = dict[int, list[int | None]]
+"""For the index of each message with calls, the index of each call's result."""
+
+
+def _answers(records: Sequence[Record], notes: list[Note]) -> _Answers:
+    """A result goes to the nearest earlier call with its id; what finds none left is dropped."""
+    answers: _Answers = {}
+    unanswered: dict[str, tuple[int, list[int]]] = {}
+    for index, record in enumerate(records):
+        if not record.calls:
+            continue
+        if record.role is Role.ASSISTANT:
+            answers[index] = [None] * len(record.calls)
+            unanswered.update((call, (index, places)) for call, places in _places(record.calls))
+        elif (found := unanswered.get(record.calls[0])) is None:
+            notes.append(Note(index, record.id, Change.DROPPED, "it answers no earlier call"))
+        elif not found[1]:
+            notes.append(Note(index, record.id, Change.DROPPED, "its call is already answered"))
+        else:
+            answers[found[0]][found[1].pop()] = index
+    return answers
+
+
+def _places(calls: tuple[str, ...]) -> Iterable[tuple[str, list[int]]]:
+    """Where each id stands among the calls, last place first."""
+    places: dict[str, list[int]] = {}
+    for place in range(len(calls) - 1, -1, -1):
+        places.setdefault(calls[place], []).append(place)
+    return places.items()
+
+
+def _legal(
+    records: Sequence[Record], answers: _Answers, limit: int | None, notes: list[Note]
+) -> Iterator[tuple[int, Record]]:
+    for index, record in enumerate(records):
+        if record.role is Role.TOOL:
+            continue
+        if record.calls and record.role is Role.ASSISTANT:
+            for answer in _group(records, index, answers[index], limit, notes):
+                yield index, answer
+        elif record.role is not Role.SYSTEM and _is_blank(record):
+            notes.append(Note(index, record.id, Change.DROPPED, "it says nothing"))
+        else:
+            yield index, record
+
+
+def _group(
+    records: Sequence[Record],
+    index: int,
+    results: list[int | None],
+    limit: int | None,
+    notes: list[Note],
+) -> Iterator[Record]:
+    """A message with calls, and a result for each of them."""
+    caller = records[index]
+    ids = _legal_ids(caller.calls, limit)
+    if ids is not caller.calls:
+        notes.append(Note(index, caller.id, Change.RENAMED, "ids are unique, short and not empty"))
+    yield _with_call_ids(caller, ids)
+    previous = index
+    for place, (name, result) in enumerate(zip(ids, results, strict=True)):
+        if result is None:
+            missing = _no_result(caller, place, name)
+            notes.append(Note(index, missing.id, Change.ADDED, "a call has no result"))
+            yield missing
+            continue
+        if result != previous + 1:
+            why = "a result follows its call, in the order of the calls"
+            notes.append(Note(result, records[result].id, Change.MOVED, why))
+        previous = result
+        yield _answering(records[result], name)
+
+
+def _legal_ids(calls: tuple[str, ...], limit: int | None) -> tuple[str, ...]:
+    """Ids that are unique, not empty and not too long; the same object if they are already."""
+    longest = limit if limit is not None else max(map(len, calls))
+    good = {call for call in calls if 0 < len(call) <= longest}
+    if len(good) == len(calls):
+        return calls
+    first = {calls[place]: place for place in range(len(calls) - 1, -1, -1)}
+    taken = set(good)
+    return tuple(
+        call if call in good and first[call] == place else _new_id(call, place, limit, taken)
+        for place, call in enumerate(calls)
+    )
+
+
+def _new_id(call: str, place: int, limit: int | None, taken: set[str]) -> str:
+    digest = hashlib.sha256(f"{place}/{call}".encode()).hexdigest()
+    name = f"call_{digest[:16]}"[-(limit or 21) :]
+    while name in taken:
+        digest = hashlib.sha256(digest.encode()).hexdigest()
+        name = digest[: limit or 21]
+    taken.add(name)
+    return name
+
+
+def _with_call_ids(caller: Record, ids: tuple[str, ...]) -> Record:
+    if ids is caller.calls:
+        return caller
+    fields = caller.fields()
+    calls = cast("list[dict[str, Any]]", fields["tool_calls"])
+    fields["tool_calls"] = [call | {"id": name} for call, name in zip(calls, ids, strict=True)]
+    return _record(caller.id, caller.role, fields, ids)
+
+
+def _answering(result: Record, call: str) -> Record:
+    if result.calls == (call,):
+        return result
+    return _record(result.id, result.role, result.fields() | {"tool_call_id": call}, (call,))
+
+
+def _no_result(caller: Record, place: int, call: str) -> Record:
+    fields = {"role": "tool", "content": NO_RESULT, "tool_call_id": call}
+    return _record(f"{caller.id}/{place}", Role.TOOL, fields, (call,))
+
+
+def _record(
+    name: MessageId, role: Role, fields: Mapping[str, Any], calls: tuple[str, ...] = ()
+) -> Record:
+    return Record(name, role, bytes(memoryview(orjson.dumps(fields))), calls)
+
+
+_BLANK = re.compile(
+    rb'\{"role":"[a-z]+","content":(?:(?P<parts>\[)|(?:"(?:[ \t]|\\[nrtf])*"|null)[,}])'
+)
+
+
+def _is_blank(record: Record) -> bool:
+    """Whether a message's content is nothing, or white space only."""
+    found = _BLANK.match(record.body)
+    if found is None or not found["parts"]:
+        return found is not None
+    return all(
+        part.get("type") == "text" and not str(part.get("text", "")).strip()
+        for part in record.fields()["content"]
+    )
+
+
+def _merged(pairs: Iterable[tuple[int, Record]], notes: list[Note]) -> Iterator[tuple[int, Record]]:
+    """Neighbours of one role as one message; tool messages stay single."""
+    for role, group in groupby(pairs, key=lambda pair: pair[1].role):
+        run = list(group)
+        if role is Role.TOOL or len(run) == 1:
+            yield from run
+            continue
+        why = "the one before has the same role"
+        notes += [Note(index, record.id, Change.MERGED, why) for index, record in run[1:]]
+        yield run[0][0], _joined([record for _, record in run])
+
+
+def _joined(run: list[Record]) -> Record:
+    """The last message of the run, saying what all of them say."""
+    every = [record.fields() for record in run]
+    fields = every[-1] | {"content": _joined_content([each["content"] for each in every])}
+    if len({_vendor(each) for each in every}) == 1:
+        thoughts = [each["reasoning"] for each in every if each.get("reasoning")]
+        fields |= {"reasoning": "\n\n".join(thoughts)} if thoughts else {}
+    if len({each.get("name") for each in every}) > 1:
+        fields.pop("name", None)
+    return _record(run[0].id, run[0].role, fields, run[-1].calls)
+
+
+def _vendor(fields: Mapping[str, Any]) -> object:
+    origin: Mapping[str, Any] = fields.get("origin") or {}
+    return origin.get("vendor")
+
+
+def _joined_content(contents: list[str | list[dict[str, Any]]]) -> str | list[dict[str, Any]]:
+    if all(isinstance(content, str) for content in contents):
+        return "\n\n".join(text for text in cast("list[str]", contents) if text.strip())
+    lists = (
+        [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for content in contents
+        if content
+    )
+    return [part for parts in lists for part in parts]

@@ -1,0 +1,228 @@
+"""Rendering from a cache gives the bytes that rendering from nothing gives."""
+
+import json
+from threading import Thread
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from agent_context.messages import ImagePart, Message, Origin
+from agent_context.records import Record, record_of
+from agent_context.vector import Vector
+from agent_context.wire import rendering
+from agent_context.wire.dialect import Dialect
+from agent_context.wire.rendering import Rendering, rendered
+from agent_context.wire.repair import repaired
+from agent_context.zones import Zones
+from tests.histories import (
+    DEEPSEEK,
+    DIALECTS,
+    OPENAI,
+    ZHIPU,
+    asking,
+    histories,
+    records,
+    result,
+    said,
+    user,
+    zones_of,
+)
+
+EDITS = ["append", "append", "append", "append", "extend", "insert", "update", "remove", "rewind"]
+HEAD = {"model": "m", "stream": True}
+
+
+def edited(zones: Zones, edit: str, data: DataObject) -> Zones:
+    length = len(zones.incremental)
+    at = data.draw(st.integers(max(0, length - 4), length))
+    match edit:
+        case "append":
+            return zones.append(data.draw(records))
+        case "extend":
+            return zones.extend(data.draw(histories))
+        case "insert":
+            return zones.insert(at, [data.draw(records)])
+        case "update" if at < length:
+            return zones.update(at, data.draw(records))
+        case "remove" if at < length:
+            return zones.remove(at)
+        case "rewind":
+            return zones.rewind(at)
+        case _:
+            return zones
+
+
+def expected(zones: Zones, trailing: list[Record], dialect: Dialect) -> bytes:
+    """The body, written down plainly."""
+    pieces = [rendered(record, dialect) for record in repaired([*zones, *trailing], dialect)]
+    return b'{"model":"m","stream":true,"messages":[' + b",".join(pieces) + b"]}"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
+@settings(max_examples=250, deadline=None)
+@given(
+    histories,
+    histories,
+    st.lists(st.tuples(st.sampled_from(EDITS), st.lists(records, max_size=2)), max_size=10),
+    st.data(),
+)
+def test_what_was_rendered_before_does_not_show(
+    dialect: Dialect,
+    preset: list[Record],
+    start: list[Record],
+    steps: list[tuple[str, list[Record]]],
+    data: DataObject,
+) -> None:
+    cache, zones = Rendering(), Zones(Vector.of(preset), incremental=Vector.of(start))
+
+    for edit, trailing in steps:
+        zones = edited(zones, edit, data)
+        assert cache.body(HEAD, zones, trailing, dialect) == expected(zones, trailing, dialect)
+
+
+def test_another_dialect_or_a_compression_renders_anew() -> None:
+    cache, zones = Rendering(), zones_of([user(), said(), user()])
+    compressed = zones.compress(Vector.of([said("summary")]), Vector.of([user("last")]))
+
+    for each, dialect in [(zones, DEEPSEEK), (zones, ZHIPU), (compressed, ZHIPU)]:
+        assert cache.body(HEAD, each, (), dialect) == expected(each, [], dialect)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
+def test_a_request_begins_as_the_one_before_it(dialect: Dialect) -> None:
+    cache, zones = Rendering(), zones_of([record_of(Message.system("be brief"))])
+    scratch = [record_of(Message.system("it is noon"))]
+    previous = b""
+
+    for _ in range(5):
+        for turn in ([user()], [asking("a", "b"), result("b"), result("a")], [said()]):
+            zones = zones.extend(turn)
+            stored = cache.body(HEAD, zones, (), dialect).removesuffix(b"]}")
+            assert stored.startswith(previous)
+            assert cache.body(HEAD, zones, scratch, dialect).startswith(stored)
+            previous = stored
+
+
+def test_only_what_is_new_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Record] = []
+
+    def counting(record: Record, dialect: Dialect) -> bytes:
+        counted.append(record)
+        return rendered(record, dialect)
+
+    cache, zones, last = Rendering(), zones_of([user(), said()] * 500), user("new")
+    cache.body(HEAD, zones, (), DEEPSEEK)
+    monkeypatch.setattr(rendering, "rendered", counting)
+
+    cache.body(HEAD, zones.append(last), (), DEEPSEEK)
+
+    assert counted == [last]
+
+
+def test_what_was_forgotten_is_rendered_again() -> None:
+    cache, zones = Rendering(), zones_of([user(), said()])
+    before = cache.body(HEAD, zones, (), DEEPSEEK)
+
+    cache.forget()
+
+    assert cache.body(HEAD, zones, (), DEEPSEEK) == before
+
+
+def test_a_turn_and_a_compression_may_render_at_once() -> None:
+    cache, zones = Rendering(), zones_of([user(), said()])
+    wrong: list[bytes] = []
+
+    def render(trailing: list[Record], mine: Zones) -> None:
+        for _ in range(50):
+            mine = mine.extend([user(), said()])
+            body = cache.body(HEAD, mine, trailing, ZHIPU)
+            if body != expected(mine, trailing, ZHIPU):
+                wrong.append(body)
+
+    threads = [Thread(target=render, args=([user("sum up")] * n, zones)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+
+
+def test_the_messages_come_last_whatever_the_head_says() -> None:
+    body = Rendering().body({"messages": [], "model": "m"}, zones_of([user()]), (), DEEPSEEK)
+
+    assert body == b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+
+
+def wire(message: Message, dialect: Dialect) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(rendered(record_of(message), dialect))
+    return fields
+
+
+THOUGHT = Message.model_validate(
+    {
+        "role": "assistant",
+        "content": "hi",
+        "reasoning": "hm",
+        "interrupted": True,
+        "finish_reason": "stop",
+        "origin": Origin(vendor="deepseek"),
+        "vendor_field": 1,
+    }
+)
+
+
+def test_a_plain_message_is_the_stored_bytes() -> None:
+    record = result("a")
+
+    assert rendered(record, OPENAI) is record.body
+
+
+def test_reasoning_goes_back_to_where_it_came_from_alone() -> None:
+    assert wire(THOUGHT, DEEPSEEK)["reasoning_content"] == "hm"
+    assert wire(THOUGHT, OPENAI) == wire(THOUGHT, ZHIPU) == {"role": "assistant", "content": "hi"}
+
+
+def test_fields_of_ours_never_go_out() -> None:
+    assert set(wire(THOUGHT, DEEPSEEK)) == {"role", "content", "reasoning_content", "vendor_field"}
+
+
+def test_calls_without_reasoning_carry_an_empty_one_where_it_is_demanded() -> None:
+    message = asking("a").message
+
+    assert wire(message, DEEPSEEK)["reasoning_content"] == ""
+    assert "reasoning_content" not in wire(message, ZHIPU)
+    assert wire(message, DEEPSEEK)["content"] == ""
+
+
+def test_instructions_have_the_role_that_the_dialect_says() -> None:
+    assert wire(Message.system("x"), OPENAI) == {"role": "developer", "content": "x"}
+
+
+def test_names_go_out_only_where_they_are_known() -> None:
+    message = Message.user("x", name="ann")
+
+    assert wire(message, OPENAI) == {"role": "user", "content": "x", "name": "ann"}
+    assert wire(message, ZHIPU) == {"role": "user", "content": "x"}
+
+
+def test_images_go_out_without_their_size_or_as_a_word() -> None:
+    image = {"url": "data:x", "detail": "low"}
+    part: dict[str, Any] = {**image, "width": 1, "height": 2}
+    message, shown = Message.user([ImagePart(**part)]), Message.assistant([ImagePart(**part)])
+
+    assert wire(message, OPENAI)["content"] == [{"type": "image_url", "image_url": image}]
+    assert wire(message, ZHIPU)["content"] == [{"type": "text", "text": "[image]"}]
+    assert wire(shown, OPENAI)["content"] == [{"type": "text", "text": "[image]"}]
+
+
+def test_unknown_fields_of_a_call_stay_with_their_vendor() -> None:
+    call = {"id": "a", "function": {"name": "f", "arguments": "{}"}, "signature": "s"}
+    fields = {"role": "assistant", "content": None, "tool_calls": [call]}
+    message = Message.model_validate({**fields, "origin": {"vendor": "deepseek"}})
+
+    assert wire(message, DEEPSEEK)["tool_calls"][0]["signature"] == "s"
+    assert set(wire(message, OPENAI)["tool_calls"][0]) == {"id", "type", "function"}
