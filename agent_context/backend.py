@@ -1,0 +1,115 @@
+"""The seam to a model: what a conversation asks of it, and what an adapter must provide."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from agent_context.messages import Completion, Message
+from agent_context.options import ModelFacts, SendOptions
+from agent_context.records import Record, message_of, record_of
+from agent_context.streaming import Assembly, StreamEvent
+from agent_context.tokens import count_message
+from agent_context.wire.chat import events_of, messages_of
+from agent_context.wire.rendering import Rendering
+from agent_context.wire.repair import repaired
+from agent_context.zones import Zones
+
+__all__ = ["ContextBackend", "Request"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One model call. It holds everything that the call needs and is never changed."""
+
+    conversation_id: str
+    zones: Zones
+    trailing: tuple[Record, ...] = ()
+    """What follows the zones in this call only: scratch, or the wish for a summary."""
+    options: SendOptions
+    facts: ModelFacts
+    rendering: Rendering = field(default_factory=Rendering, repr=False)
+    """The conversation's own cache of rendered bytes; a fresh one renders everything."""
+
+    @property
+    def records(self) -> list[Record]:
+        """Everything that is said, in order, before any repair."""
+        return [*self.zones, *self.trailing]
+
+
+class ContextBackend(ABC):
+    """A model behind some API. Only `send` and `send_stream` must be written.
+
+    Both run on the library's I/O loop: they must not block it. A failure is raised as
+    `BackendError`; any other exception reaches the caller as it is and is never retried.
+    """
+
+    vendor: ClassVar[str] = "custom"
+    """Names the company or server behind the model. What only it understands stays with it."""
+
+    @abstractmethod
+    async def send(self, request: Request) -> Completion:
+        """Ask the model and return its whole answer."""
+
+    @abstractmethod
+    def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        """Ask the model and yield what arrives, `Finished` at the end.
+
+        An iterator that ends without `Finished` counts as a normal stop; a broken answer must
+        raise. The iterator is closed (`aclose`) when the turn is cut short.
+        """
+
+    def model_facts(self, model: str | None) -> ModelFacts:
+        """What is known of `model`, or of the backend's default model for None."""
+        del model
+        return ModelFacts(context_window=128_000, max_output=4_096)
+
+    def user_message(self, text: str) -> Message:
+        """What a user's text becomes."""
+        return Message.user(text)
+
+    def system_message(self, text: str) -> Message:
+        """What instructions become."""
+        return Message.system(text)
+
+    def tool_message(self, tool_call_id: str, text: str) -> Message:
+        """What a tool's result becomes."""
+        return Message.tool(tool_call_id, text)
+
+    def to_system_message(self, text: str) -> Message:
+        """What a summary or a scratch text becomes."""
+        return self.system_message(text)
+
+    def to_request_messages(self, request: Request) -> tuple[Message, ...]:
+        """The messages that go out, repaired so that any chat-completions API accepts them."""
+        return tuple(record.message for record in repaired(request.records))
+
+    def extract_messages(self, response: Mapping[str, Any]) -> tuple[Message, ...]:
+        """The messages in a whole answer as the API sent it."""
+        return messages_of(response, vendor=self.vendor)
+
+    def classify_chunk(self, chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
+        """What one chunk of a streamed answer, as the API sent it, means on its own."""
+        return events_of(chunk)
+
+    def merge_chunks(self, chunks: Iterable[StreamEvent]) -> Message:
+        """The message that these events amount to."""
+        assembly = Assembly.of(chunks)
+        return assembly.completion.message if assembly.completion else assembly.message()
+
+    def estimate_tokens(self, message: Message, facts: ModelFacts) -> int:
+        """Tokens that `message` costs in a request, its overhead included."""
+        return count_message(message, facts)
+
+    def message_to_json(self, message: Message) -> str:
+        """The message as one line of JSON, with its id."""
+        return record_of(message).line().decode()
+
+    def message_from_json(self, text: str) -> Message:
+        """The message that `message_to_json` wrote, or one in chat-completions form."""
+        return message_of(text)
+
+    async def aclose(self) -> None:  # noqa: B027 - most have nothing to let go of
+        """Let go of connections. Called by whoever made the backend."""

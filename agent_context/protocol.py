@@ -1,0 +1,320 @@
+"""What may be said to a conversation. Each message is a frozen value that names its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, cast
+
+from agent_context.compression.report import CompressionReport
+from agent_context.compression.strategy import Strategy
+from agent_context.events import ChangeEvent
+from agent_context.messages import Completion, Message, MessageId, Role
+from agent_context.options import SendOptions
+from agent_context.stream import Stream
+from agent_context.tokens import Breakdown
+from agent_context.zones import Zone
+
+if TYPE_CHECKING:
+    from agent_context.ref import ContextRef  # noqa: F401 - in a string below
+
+__all__ = [
+    "Append",
+    "Ask",
+    "Cancel",
+    "Clear",
+    "Compress",
+    "Compressed",
+    "EstimateTokens",
+    "Extend",
+    "FindByRole",
+    "Fork",
+    "FromJsonl",
+    "Get",
+    "Immutable",
+    "Incremental",
+    "Insert",
+    "IsEmpty",
+    "Len",
+    "Messages",
+    "Pop",
+    "Remove",
+    "Retain",
+    "Rewind",
+    "Said",
+    "Send",
+    "SendStream",
+    "Subscribe",
+    "ToJsonl",
+    "Unsubscribe",
+    "Update",
+]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Ask(Generic[R_co]):
+    """A message whose reply is an `R_co`."""
+
+    __slots__ = ()
+
+    quick: ClassVar[float] = 5.0
+
+    def patience(self, turn_timeout: float) -> float:
+        """Seconds that an ask waits when it isn't told; `turn_timeout` is the usual deadline."""
+        del turn_timeout
+        return self.quick
+
+
+def _deadline(options: object, usual: float) -> float:
+    own = isinstance(options, SendOptions) and "timeout" in options.model_fields_set
+    return cast("SendOptions", options).timeout if own else usual
+
+
+@dataclass(frozen=True, slots=True)
+class Append(Ask[MessageId]):
+    """Add a message at the end. The reply is its id.
+
+    A message keeps the id it has, unless the conversation already holds a message with it: the
+    same object said twice is two messages, and the second one gets an id of its own.
+    """
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Extend(Ask[tuple[MessageId, ...]]):
+    """Add messages at the end, all or none."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert(Ask[MessageId]):
+    """Put a message before the one at `index` of the incremental zone; its length appends."""
+
+    index: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Update(Ask[Message]):
+    """Replace the message at `index` of the incremental zone. The reply is the old one.
+
+    The place keeps its id, whatever id `message` has.
+    """
+
+    index: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(Ask[Message]):
+    """Take out the message at `index` of the incremental zone."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pop(Ask[Message | None]):
+    """Take out the last message of the incremental zone; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retain(Ask[tuple[Message, ...]]):
+    """Keep only the incremental messages with this role, or for which this is true.
+
+    The reply is what was taken out. A predicate must be quick; if it raises, nothing changes.
+    """
+
+    keep: Role | Callable[[Message], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Clear(Ask[tuple[Message, ...]]):
+    """Empty the incremental zone. The reply is what was in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind(Ask[tuple[Message, ...]]):
+    """Cut the incremental zone back to its first `to` messages. The reply is what went."""
+
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fork(Ask["ContextRef"]):
+    """Start a new conversation with the same history and settings, and without subscribers.
+
+    With `at`, only the first `at` incremental messages. Takes no time that grows with length.
+    """
+
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Len(Ask[int]):
+    """How many messages the three zones hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsEmpty(Ask[bool]):
+    """Whether the three zones hold nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Get(Ask[Message]):
+    """The message at `index` of the three zones, concatenated."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Messages(Ask[tuple[Message, ...]]):
+    """The three zones, concatenated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Immutable(Ask[tuple[Message, ...]]):
+    """The immutable zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed(Ask[tuple[Message, ...]]):
+    """The compressed zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incremental(Ask[tuple[Message, ...]]):
+    """The incremental zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindByRole(Ask[tuple[tuple[int, Message], ...]]):
+    """The messages of one role, each with its index in the three zones, concatenated."""
+
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateTokens(Ask[Breakdown]):
+    """What fills the window: tokens per zone, tools, scratch, reserve, total, window."""
+
+    quick: ClassVar[float] = 60.0
+    options: SendOptions = field(default_factory=SendOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Send(Ask[Completion]):
+    """One turn: send the conversation with `messages` at its end, and store them and the answer.
+
+    If it fails nothing is stored, `messages` included.
+    """
+
+    options: SendOptions = field(default_factory=SendOptions)
+    messages: Sequence[Message] = ()
+
+    def patience(self, turn_timeout: float) -> float:
+        """The turn's deadline and some slack; see `SendOptions.timeout`."""
+        return _deadline(self.options, turn_timeout) + self.quick
+
+
+@dataclass(frozen=True, slots=True)
+class SendStream(Ask[Stream]):
+    """One turn, streamed. The reply comes as soon as the turn is accepted; iterating waits.
+
+    `messages` and the answer are stored together when the stream ends, by the conversation.
+    """
+
+    options: SendOptions = field(default_factory=SendOptions)
+    messages: Sequence[Message] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compress(Ask[CompressionReport]):
+    """Make the history smaller, by `strategy` or else the conversation's own."""
+
+    strategy: Strategy | None = None
+    options: SendOptions = field(default_factory=SendOptions)
+
+    def patience(self, turn_timeout: float) -> float:
+        """The compression's deadline and some slack; see `SendOptions.timeout`."""
+        return _deadline(self.options, turn_timeout) + self.quick
+
+
+@dataclass(frozen=True, slots=True)
+class ToJsonl(Ask[str]):
+    """The zones as lines of JSON that `FromJsonl` reads."""
+
+    zones: Sequence[Zone] = tuple(Zone)
+
+
+@dataclass(frozen=True, slots=True)
+class FromJsonl(Ask[int]):
+    """Read what `ToJsonl` wrote, or lines in chat-completions form. The reply counts messages.
+
+    `replace` puts them in the place of the compressed and incremental zones, `append` adds all
+    of them to the incremental zone. The immutable zone is read only into a conversation that is
+    new and has none; otherwise the conversation keeps its own. Raises `ImportFailed`.
+    """
+
+    quick: ClassVar[float] = 60.0
+    text: str
+    mode: Literal["replace", "append"] = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel(Ask[bool]):
+    """End a turn, or the running one for None. False if there is no such turn."""
+
+    turn: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe(Ask[str]):
+    """Have `callback` called with every change, in order, outside the conversation.
+
+    The reply is a token for `Unsubscribe`. A callback that raises is logged; one that falls too
+    far behind is dropped. It may `tell` the conversation; an `ask` raises `WouldDeadlock`.
+    """
+
+    callback: Callable[[ChangeEvent], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe(Ask[bool]):
+    """Stop the calls; False if the token names no subscriber."""
+
+    token: str
+
+
+Said = (
+    Append
+    | Extend
+    | Insert
+    | Update
+    | Remove
+    | Pop
+    | Retain
+    | Clear
+    | Rewind
+    | Fork
+    | Len
+    | IsEmpty
+    | Get
+    | Messages
+    | Immutable
+    | Compressed
+    | Incremental
+    | FindByRole
+    | EstimateTokens
+    | Send
+    | SendStream
+    | Compress
+    | ToJsonl
+    | FromJsonl
+    | Cancel
+    | Subscribe
+    | Unsubscribe
+)
+"""Everything that a conversation understands."""

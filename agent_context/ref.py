@@ -1,0 +1,118 @@
+"""A conversation as its users hold it: a typed reference to the actor."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import pykka
+
+from agent_context.errors import AskTimeout, ConversationClosed, WouldDeadlock
+from agent_context.runtime import Reply, is_inside, post
+
+if TYPE_CHECKING:
+    from agent_context.protocol import Ask
+
+__all__ = ["Abandoned", "ContextRef"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """Tells the actor that whoever asked this does not wait for the answer any more."""
+
+    asked: object
+
+
+class ContextRef:
+    """Talks to one conversation. Cheap, and safe to use from any thread and any event loop."""
+
+    __slots__ = ("_turn_timeout", "actor_ref", "id")
+
+    def __init__(
+        self, actor_ref: pykka.ActorRef[Any], conversation_id: str, *, turn_timeout: float
+    ) -> None:
+        self.actor_ref = actor_ref
+        """The pykka reference; its own `ask` and `tell` take the same messages, untyped."""
+        self.id = conversation_id
+        self._turn_timeout = turn_timeout
+
+    def __repr__(self) -> str:
+        return f"<conversation {self.id}>"
+
+    def ask(self, message: Ask[R], *, timeout: float | None = None) -> R:
+        """Say `message` and wait for what becomes of it.
+
+        `timeout` is in seconds; None takes what suits the kind of message: a few seconds for
+        reads and edits, a little more than the turn's own deadline for `Send` and `Compress`.
+        Raises what went wrong; `AskTimeout` when time is up, `ConversationClosed` after a stop,
+        `MailboxFull` when too much is waiting, `WouldDeadlock` from inside a callback.
+        """
+        self._refuse_inside(message)
+        seconds = message.patience(self._turn_timeout) if timeout is None else timeout
+        try:
+            return cast("R", self._post(message).get(timeout=seconds))
+        except pykka.Timeout:
+            raise self._too_late(message, seconds) from None
+        except pykka.ActorDeadError:
+            raise self._closed() from None
+
+    async def aask(self, message: Ask[R], *, timeout: float | None = None) -> R:
+        """`ask` for event loops: never blocks the loop that it runs on.
+
+        Cancelling the awaiting task cancels the turn that the message began, if it began one.
+        """
+        self._refuse_inside(message)
+        seconds = message.patience(self._turn_timeout) if timeout is None else timeout
+        reply = self._post(message)
+        try:
+            async with asyncio.timeout(seconds):
+                return cast("R", await reply)
+        except TimeoutError:
+            if reply.done():
+                raise
+            raise self._too_late(message, seconds) from None
+        except pykka.ActorDeadError:
+            raise self._closed() from None
+        except asyncio.CancelledError:
+            post(self.actor_ref, Abandoned(message))
+            raise
+
+    def tell(self, message: Ask[Any]) -> None:
+        """Say `message` and don't wait. What goes wrong is logged and, for turns, announced."""
+        try:
+            self.actor_ref.tell(message)
+        except pykka.ActorDeadError:
+            raise self._closed() from None
+
+    def stop(self, *, timeout: float = 10.0) -> None:
+        """End the conversation and wait for it, at most `timeout` seconds. Harmless if ended.
+
+        A turn in progress is cancelled by its abort policy; what waits is answered with
+        `ConversationClosed`.
+        """
+        try:
+            self.actor_ref.stop(timeout=timeout)
+        except pykka.Timeout:
+            raise AskTimeout(f"{self!r} did not stop within {timeout} seconds") from None
+
+    def _post(self, message: Ask[Any]) -> Reply[Any]:
+        try:
+            return cast("Reply[Any]", self.actor_ref.ask(message, block=False))
+        except pykka.ActorDeadError:
+            raise self._closed() from None
+
+    def _refuse_inside(self, message: Ask[Any]) -> None:
+        if is_inside(self.id):
+            raise WouldDeadlock(
+                f"{type(message).__name__} was asked from inside a callback of {self!r}, "
+                "which has to return first: use tell, or ask from another thread"
+            )
+
+    def _too_late(self, message: Ask[Any], seconds: float) -> AskTimeout:
+        return AskTimeout(f"{self!r} gave no answer to {type(message).__name__} in {seconds} s")
+
+    def _closed(self) -> ConversationClosed:
+        return ConversationClosed(f"{self!r} was stopped")

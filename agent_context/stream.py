@@ -1,0 +1,239 @@
+"""The consumer's end of a streamed turn.
+
+Events go straight from the I/O loop into the turn's own bounded buffer: a consumer that is slow
+holds back the socket and nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from agent_context.errors import TurnCancelled, UsageMistake
+from agent_context.messages import Completion, Message
+from agent_context.streaming import Finished, StreamEvent
+
+__all__ = ["Channel", "Stream"]
+
+_CAPACITY = 256
+_CLOSING = 5.0
+
+
+class Channel:
+    """A bounded pipe from the I/O loop to one consumer, on any thread or loop."""
+
+    __slots__ = ("_buffer", "_lock", "_resume", "_wake", "completion", "ended", "error", "kept")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._buffer: deque[StreamEvent] = deque()
+        self._wake: Callable[[], object] | None = None
+        self._resume: Callable[[], object] | None = None
+        self.ended = False
+        self.error: BaseException | None = None
+        self.completion: Completion | None = None
+        self.kept: Message | None = None
+
+    async def put(self, event: StreamEvent) -> None:
+        """Hand an event over; waits while the consumer is more than a buffer behind."""
+        with self._lock:
+            self._buffer.append(event)
+            wake, self._wake = self._wake, None
+            full = len(self._buffer) >= _CAPACITY
+        if wake is not None:
+            wake()
+        if full:
+            await self._drained()
+
+    async def _drained(self) -> None:
+        loop = asyncio.get_running_loop()
+        drained = asyncio.Event()
+        with self._lock:
+            if len(self._buffer) < _CAPACITY or self.ended:
+                return
+            self._resume = lambda: loop.call_soon_threadsafe(drained.set)
+        await drained.wait()
+
+    def end(
+        self,
+        *,
+        completion: Completion | None = None,
+        error: BaseException | None = None,
+        kept: Message | None = None,
+    ) -> None:
+        """Nothing follows. `kept` is the message that the turn left in the conversation."""
+        with self._lock:
+            if self.ended:
+                return
+            self.completion, self.error, self.kept = completion, error, kept
+            if completion is not None:
+                self._buffer.append(Finished(completion))
+            self.ended = True
+            wake, self._wake = self._wake, None
+            resume, self._resume = self._resume, None
+        for call in (wake, resume):
+            if call is not None:
+                call()
+
+    def take(self, wake: Callable[[], object]) -> list[StreamEvent] | None:
+        """All waiting events; None if there are none yet, and `wake` is called when there are.
+
+        An empty list means the end.
+        """
+        with self._lock:
+            events = list(self._buffer)
+            self._buffer.clear()
+            if not events and not self.ended:
+                self._wake = wake
+                return None
+            resume, self._resume = self._resume, None
+        if resume is not None:
+            resume()
+        return events
+
+
+class Stream:
+    """A streamed turn: a context manager, and an iterator for threads and for event loops.
+
+    Iterating yields `StreamEvent`s as they arrive and then raises what went wrong, if anything
+    did. The conversation has stored the answer when `Finished` comes out. Leaving the `with`
+    block, or dropping the stream, before the end cancels the turn.
+    """
+
+    def __init__(self, turn_id: str, channel: Channel, cancel: Callable[[], object]) -> None:
+        self.turn_id = turn_id
+        self._channel = channel
+        self._cancel = cancel
+        self._ahead: deque[StreamEvent] = deque()
+        self._chunks: list[StreamEvent] = []
+        self._over = False
+        self._walked_away = False
+
+    @property
+    def message(self) -> Message:
+        """What the turn left: the answer, or the part of it that was kept.
+
+        Raises the turn's own error if it left nothing, `UsageMistake` while it still runs.
+        """
+        channel = self._ended()
+        if channel.completion is not None:
+            return channel.completion.message
+        if channel.kept is not None:
+            return channel.kept
+        raise channel.error or TurnCancelled("the turn was cancelled and left nothing")
+
+    @property
+    def completion(self) -> Completion:
+        """The whole answer. Raises the turn's error if there is none."""
+        channel = self._ended()
+        if channel.completion is not None:
+            return channel.completion
+        raise channel.error or TurnCancelled("the turn was cancelled")
+
+    def _ended(self) -> Channel:
+        if not self._channel.ended:
+            raise UsageMistake("the stream has not ended: iterate it to the end first")
+        return self._channel
+
+    def cancel(self) -> None:
+        """End the turn now; iteration stops after what has arrived. Any thread may call it."""
+        if not self._channel.ended:
+            self._walked_away = True
+            self._cancel()
+
+    def take_chunks(self) -> list[StreamEvent]:
+        """The events that were iterated since the last call, for `backend.merge_chunks`."""
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> StreamEvent:
+        while not self._ahead:
+            ready = threading.Event()
+            events = self._channel.take(ready.set)
+            if events is None:
+                ready.wait()
+            elif not self._arrived(events):
+                raise StopIteration
+        return self._next()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        while not self._ahead:
+            if (events := await self._take()) is not None and not self._arrived(events):
+                raise StopAsyncIteration
+        return self._next()
+
+    async def _take(self) -> list[StreamEvent] | None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        events = self._channel.take(lambda: _poke(loop, ready))
+        if events is None:
+            await ready.wait()
+        return events
+
+    def _arrived(self, events: list[StreamEvent]) -> bool:
+        """Whether there was anything; raises the turn's error at the end."""
+        self._ahead.extend(events)
+        if events:
+            return True
+        error = self._channel.error
+        if error is not None and not self._over:
+            self._over = True
+            if not (self._walked_away and isinstance(error, TurnCancelled)):
+                raise error
+        return False
+
+    def _next(self) -> StreamEvent:
+        event = self._ahead.popleft()
+        self._chunks.append(event)
+        return event
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()
+        ready = threading.Event()
+        while (events := self._channel.take(ready.set)) != []:
+            if events is None and not ready.wait(_CLOSING):
+                return
+            ready.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING):
+                while await self._take() != []:
+                    pass
+
+    def __del__(self) -> None:
+        if not self._channel.ended:
+            self._cancel()
+
+
+def _poke(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(ready.set)
