@@ -1,0 +1,46 @@
+"""Strategies one after the other, until the history fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent_context.compression.drop import EvictToolResults, TokenBudget
+from agent_context.compression.strategy import Plan, Strategy, View
+from agent_context.compression.summarize import Summarize
+from agent_context.errors import InvalidOptions
+
+__all__ = ["Pipeline", "tiered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Strategy):
+    """Carry out each strategy in turn and stop as soon as the history fits its budget.
+
+    A step that has nothing to do, or whose summary is refused, makes room for the next one.
+    """
+
+    strategies: Sequence[Strategy]
+
+    def __post_init__(self) -> None:
+        if not self.strategies:
+            raise InvalidOptions("Pipeline: at least one strategy is needed")
+        object.__setattr__(self, "strategies", tuple(self.strategies))
+
+    @property
+    def steps(self) -> tuple[Strategy, ...]:
+        """The steps of all strategies."""
+        return tuple(step for strategy in self.strategies for step in strategy.steps)
+
+    def plan(self, view: View) -> Plan | None:
+        """The first step that has something to do."""
+        return next((plan for step in self.steps if (plan := step.plan(view))), None)
+
+
+def tiered(*, keep: int = 6, keep_results: int = 3) -> Pipeline:
+    """What conversations use by default: the gentlest means first.
+
+    Shorten old tool results, then summarise all but the newest `keep` messages, then drop the
+    oldest until it fits.
+    """
+    return Pipeline((EvictToolResults(keep_results), Summarize(keep=keep), TokenBudget()))

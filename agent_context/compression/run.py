@@ -1,0 +1,190 @@
+"""Carrying out a compression: plan, ask the model if need be, validate, and say what to swap in.
+
+Nothing here changes a conversation. What comes out is a `Compaction` that fits onto the zones it
+was made from and onto all that only added to them since.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from agent_context.compression.editor import Editor, edited
+from agent_context.compression.report import CompressionReport, ZoneTokens
+from agent_context.compression.strategy import Plan, Strategy, View
+from agent_context.compression.summary import Refused, Summariser
+from agent_context.errors import CompressionError
+from agent_context.groups import cuts
+from agent_context.messages import MessageId, Usage
+from agent_context.records import Record
+from agent_context.runtime import io_loop
+from agent_context.vector import Vector
+from agent_context.zones import Zones
+
+__all__ = ["Compaction", "Compressor"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A smaller form of some zones."""
+
+    base: Zones
+    """What it was made from."""
+    upto: int
+    """How many of the oldest incremental messages of `base` it read."""
+    compressed: Vector
+    kept: tuple[Record, ...]
+    """What stands in the place of those messages."""
+    summary: Record | None
+    report: CompressionReport
+
+    def onto(self, zones: Zones) -> Zones | None:
+        """`zones` with this swapped in; None if what it was made from is not there any more."""
+        base = self.base
+        unchanged = zones.compressed is base.compressed and zones.immutable is base.immutable
+        if not unchanged or not zones.incremental.shares(base.incremental, self.upto):
+            return None
+        rest = zones.incremental.drop(self.upto)
+        return zones.compress(self.compressed, Vector.of((*self.kept, *rest)))
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the steps of a strategy have come."""
+
+    zones: Zones
+    cut: int = 0
+    upto: int = 0
+    names: list[str] = field(default_factory=list[str])
+    shortened: list[MessageId] = field(default_factory=list[MessageId])
+    summary: Record | None = None
+    usage: list[Usage] = field(default_factory=list[Usage])
+
+
+class Compressor:
+    """Carries out strategies for one conversation, with one set of options."""
+
+    def __init__(
+        self,
+        *,
+        count: Callable[[Record], int],
+        summariser: Summariser,
+        editor: Editor | None,
+    ) -> None:
+        self._count = count
+        self._summariser = summariser
+        self._editor = editor
+
+    async def run(self, strategy: Strategy, zones: Zones, budget: int) -> Compaction | None:
+        """What `strategy` makes of `zones`, or None if there is nothing to do.
+
+        Raises `CompressionError` if a step fails or if the outcome isn't smaller.
+        """
+        before = await io_loop().offload(self._weigh, zones)
+        done = _Progress(zones)
+        for step in strategy.steps:
+            if step is not strategy and self._weigh(done.zones).total <= budget:
+                break
+            await self._step(step, done, budget, last=step is strategy.steps[-1])
+        if not done.names:
+            return None
+        return await self._outcome(zones, done, before)
+
+    def _weigh(self, zones: Zones) -> ZoneTokens:
+        return ZoneTokens(
+            immutable=sum(map(self._count, zones.immutable)),
+            compressed=sum(map(self._count, zones.compressed)),
+            incremental=sum(map(self._count, zones.incremental)),
+        )
+
+    async def _step(self, step: Strategy, done: _Progress, budget: int, *, last: bool) -> None:
+        view = View(done.zones, self._count, budget)
+        plan = await io_loop().offload(step.plan, view)
+        if plan is None:
+            return
+        _check(plan, done.zones, step)
+        try:
+            await self._carry_out(plan, step, done)
+        except Refused as refusal:
+            if last:
+                raise
+            logger.warning("compression step %s: %s", step.name, refusal)
+
+    async def _carry_out(self, plan: Plan, step: Strategy, done: _Progress) -> None:
+        zones = done.zones
+        incremental = zones.incremental
+        for index, record in plan.replaced.items():
+            incremental = incremental.replace(index, record)
+        compressed = zones.compressed
+        if plan.wish is not None:
+            summary, usage = await self._summariser.summarise(zones, plan.cut, plan.wish)
+            compressed = Vector.of((summary,))
+            done.summary = summary
+            done.usage += usage
+        done.zones = zones.compress(compressed, Vector.of(incremental.drop(plan.cut)))
+        done.names.append(step.name)
+        done.shortened += [record.id for i, record in plan.replaced.items() if i >= plan.cut]
+        done.upto = max(done.upto, done.cut + max((plan.cut, *(i + 1 for i in plan.replaced))))
+        done.cut += plan.cut
+
+    async def _outcome(self, base: Zones, done: _Progress, before: ZoneTokens) -> Compaction:
+        zones, summary, upto = done.zones, done.summary, done.upto
+        if self._editor is not None:
+            zones, summary = await edited(self._editor, zones, summary)
+            upto = len(base.incremental)
+        after = await io_loop().offload(self._weigh, zones)
+        if after.total >= before.total:
+            raise CompressionError(
+                f"{'+'.join(done.names)} would take {after.total} tokens instead of "
+                f"{before.total}; nothing was changed"
+            )
+        untouched = len(base.incremental) - upto
+        kept = tuple(zones.incremental.take(len(zones.incremental) - untouched))
+        report = CompressionReport(
+            strategy="+".join(done.names),
+            before=before,
+            after=after,
+            removed_ids=_gone(base, zones),
+            shortened_ids=tuple(done.shortened),
+            summary_id=summary.id if summary else None,
+            usage=_sum(done.usage),
+        )
+        return Compaction(base, upto, zones.compressed, kept, summary, report)
+
+
+def _check(plan: Plan, zones: Zones, step: Strategy) -> None:
+    if plan.cut and plan.cut not in cuts(zones.incremental):
+        raise CompressionError(
+            f"{step.name} planned to cut at {plan.cut}, inside a group of messages that belong "
+            "together; nothing was changed"
+        )
+    for index, record in plan.replaced.items():
+        old = zones.incremental[index] if 0 <= index < len(zones.incremental) else None
+        if old is None or (old.id, old.role, old.calls) != (record.id, record.role, record.calls):
+            raise CompressionError(
+                f"{step.name} planned to replace the message at {index} by another one than a "
+                "form of it; nothing was changed"
+            )
+
+
+def _gone(before: Zones, after: Zones) -> tuple[MessageId, ...]:
+    left = {record.id for record in (*after.compressed, *after.incremental)}
+    was = (*before.compressed, *before.incremental)
+    return tuple(record.id for record in was if record.id not in left)
+
+
+def _sum(usages: Sequence[Usage]) -> Usage:
+    def total(figures: list[int | None]) -> int | None:
+        known = [figure for figure in figures if figure is not None]
+        return sum(known) if known else None
+
+    return Usage(
+        input_tokens=total([usage.input_tokens for usage in usages]),
+        output_tokens=total([usage.output_tokens for usage in usages]),
+        cached_tokens=total([usage.cached_tokens for usage in usages]),
+        cache_write_tokens=total([usage.cache_write_tokens for usage in usages]),
+        reasoning_tokens=total([usage.reasoning_tokens for usage in usages]),
+    )

@@ -1,0 +1,46 @@
+"""Replacing the older part of a history by what the model makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent_context.compression.strategy import Plan, Strategy, View, Wish
+from agent_context.errors import InvalidOptions
+
+__all__ = ["PROMPT", "Summarize"]
+
+PROMPT = (
+    "Summarise the conversation so far, so that it can go on from your summary alone. Keep every "
+    "name, number, date, decision, open question and result that may still matter. Do not call "
+    "tools and do not answer anything: write the summary only."
+)
+_SMALLEST_TARGET = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Summarize(Strategy):
+    """The model summarises all but the newest `keep` messages, rounded to whole groups.
+
+    Earlier summaries are rolled up into the new one.
+    """
+
+    keep: int
+    prompt: str | None = None
+    """What the model is asked; None takes `PROMPT`."""
+    target: int | None = None
+    """Most tokens of the summary; None takes a quarter of what it replaces."""
+
+    def __post_init__(self) -> None:
+        if self.keep < 0:
+            raise InvalidOptions(f"Summarize: keep is {self.keep}, must be >= 0")
+        if self.target is not None and self.target < 1:
+            raise InvalidOptions(f"Summarize: target is {self.target}, must be at least 1")
+
+    def plan(self, view: View) -> Plan | None:
+        """Cut before the newest `keep` messages and wish for a summary of the rest."""
+        cut = view.newest_cut(keep=self.keep)
+        if not cut:
+            return None
+        replaced = view.tokens(view.zones.compressed) + view.tokens(view.history.take(cut))
+        target = self.target or max(replaced // 4, _SMALLEST_TARGET)
+        return Plan(cut=cut, wish=Wish(self.prompt or PROMPT, target))

@@ -1,0 +1,161 @@
+"""Asking the model for a summary, within the model's own window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from agent_context.backend import ContextBackend
+from agent_context.compression.strategy import Wish
+from agent_context.errors import BackendError, CompressionError
+from agent_context.groups import cuts
+from agent_context.messages import Completion, FinishReason, Message, Usage
+from agent_context.options import SendOptions
+from agent_context.records import Record, record_of
+from agent_context.tokens import Breakdown
+from agent_context.vector import EMPTY, Vector
+from agent_context.zones import Zones
+
+__all__ = ["Model", "Refused", "Summariser"]
+
+_HEADING = "Summary so far: "
+_ROOM_TO_THINK = 8_192
+_SHORTEST_CLIP = 200
+_CHARACTERS_PER_TOKEN = 2
+
+
+class Refused(CompressionError):
+    """The model gave a summary that can't be used; nothing was changed."""
+
+
+class Model(Protocol):
+    """What a summary needs of a conversation's dealings with its model."""
+
+    @property
+    def backend(self) -> ContextBackend: ...
+    def measure(
+        self, zones: Zones, trailing: tuple[Record, ...], options: SendOptions
+    ) -> Breakdown: ...
+    async def ask(
+        self, zones: Zones, trailing: tuple[Record, ...], options: SendOptions
+    ) -> Completion: ...
+
+
+class Summariser:
+    """Makes summaries for one conversation.
+
+    The request is the conversation itself up to the cut and a trailing user message, with tools,
+    effort and thinking as they were, so that the vendor's prefix cache serves it.
+    """
+
+    def __init__(self, model: Model, options: SendOptions) -> None:
+        self._model = model
+        self._options = options
+
+    async def summarise(self, zones: Zones, cut: int, wish: Wish) -> tuple[Record, list[Usage]]:
+        """One summary of the compressed zone and the first `cut` incremental messages.
+
+        What doesn't fit the window goes in pieces, each with the summary of those before.
+        Raises `Refused` for a summary that is empty, calls tools, or isn't smaller than what it
+        replaces, and `CompressionError` if the model can't be asked.
+        """
+        options = self._summary_options(wish)
+        ask = (record_of(self._model.backend.user_message(wish.prompt)),)
+        compressed, usages = zones.compressed, list[Usage]()
+        for piece in self._pieces(zones, zones.incremental.take(cut), ask, options):
+            part = Zones(zones.immutable, compressed, piece)
+            completion = await self._ask(part, ask, options)
+            usages.append(completion.usage)
+            compressed = Vector.of((self._checked(completion),))
+        summary = compressed[0]
+        self._check_smaller(summary, zones, cut)
+        return summary, usages
+
+    def _summary_options(self, wish: Wish) -> SendOptions:
+        facts = self._model.backend.model_facts(self._options.model)
+        room = wish.target + (_ROOM_TO_THINK if facts.thinks else 0)
+        changes = {
+            "scratch": (),
+            "response_format": None,
+            "stop": (),
+            "max_tokens": min(room, facts.max_output),
+        }
+        return self._options.model_copy(update=changes)
+
+    async def _ask(self, zones: Zones, ask: tuple[Record, ...], options: SendOptions) -> Completion:
+        try:
+            return await self._model.ask(zones, ask, options)
+        except BackendError as error:
+            raise CompressionError(
+                f"the model gave no summary ({error}); nothing was changed"
+            ) from error
+
+    def _checked(self, completion: Completion) -> Record:
+        text = completion.message.text.strip()
+        if completion.message.tool_calls:
+            raise Refused("the model called tools instead of summarising; nothing was changed")
+        if not text or completion.finish_reason is FinishReason.CONTENT_FILTER:
+            raise Refused("the model gave an empty summary; nothing was changed")
+        summary = self._model.backend.to_system_message(_HEADING + text)
+        if completion.finish_reason is FinishReason.LENGTH:
+            summary = summary.model_copy(update={"finish_reason": FinishReason.LENGTH})
+        return record_of(summary)
+
+    def _check_smaller(self, summary: Record, zones: Zones, cut: int) -> None:
+        replaced = Zones(EMPTY, zones.compressed, zones.incremental.take(cut))
+        old = self._model.measure(replaced, (), self._options).total
+        new = self._model.measure(Zones(EMPTY, Vector.of((summary,))), (), self._options).total
+        if new >= old:
+            raise Refused(f"the summary takes {new} tokens instead of {old}; nothing was changed")
+
+    def _pieces(
+        self, zones: Zones, history: Vector, ask: tuple[Record, ...], options: SendOptions
+    ) -> Iterator[Vector]:
+        """`history` in runs of whole groups that fit the window beside everything else."""
+        room = self._room(Zones(zones.immutable, zones.compressed), ask, options)
+        if self._tokens(history, options) <= room:
+            yield history
+            return
+        room -= options.max_tokens or 0
+        start = 0
+        while start < len(history):
+            rest = Vector.of(history.drop(start))
+            end = self._longest_run(rest, room, options)
+            piece = rest.take(end)
+            if self._tokens(piece, options) > room:
+                piece = _clipped(piece, room)
+            if self._tokens(piece, options) > room:
+                raise CompressionError(
+                    f"a group of {end} messages is too long to be summarised in a window with "
+                    f"room for {room} tokens; nothing was changed"
+                )
+            yield piece
+            start += end
+
+    def _room(self, zones: Zones, ask: tuple[Record, ...], options: SendOptions) -> int:
+        fixed = self._model.measure(zones, ask, options)
+        return fixed.window - fixed.reserve - fixed.total
+
+    def _tokens(self, history: Vector, options: SendOptions) -> int:
+        return self._model.measure(Zones(incremental=history), (), options).incremental
+
+    def _longest_run(self, history: Vector, room: int, options: SendOptions) -> int:
+        ends = sorted(end for end in cuts(history) if end) or [len(history)]
+        fitting = [end for end in ends if self._tokens(history.take(end), options) <= room]
+        return fitting[-1] if fitting else ends[0]
+
+
+def _clipped(history: Vector, room: int) -> Vector:
+    """The same messages with long texts cut, for the summary's eyes only."""
+    longest = max(room * _CHARACTERS_PER_TOKEN // len(history), _SHORTEST_CLIP)
+    return Vector.of(_clip(record, longest) for record in history)
+
+
+def _clip(record: Record, longest: int) -> Record:
+    message = record.message
+    text = message.text
+    if len(text) <= longest:
+        return record
+    shorter = f"{text[:longest]} […{len(text) - longest} characters left out]"
+    fields = {**dict(message), "parts": (Message.system(shorter).parts)}
+    return record_of(Message.model_validate(fields))
