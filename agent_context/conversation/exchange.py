@@ -1,0 +1,201 @@
+"""How a conversation deals with its model: what a request weighs, calls, and second tries.
+
+Everything here runs beside the conversation, on the I/O loop or a worker thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar, cast
+
+from agent_context.backend import ContextBackend, Request
+from agent_context.errors import BackendError, ErrorKind
+from agent_context.messages import Completion, FinishReason, Message, Origin, Role
+from agent_context.options import ModelFacts, SendOptions
+from agent_context.records import Record, record_of
+from agent_context.streaming import Assembly, Finished, StreamEvent
+from agent_context.tokens import Breakdown, Calibration, Counts, count_tools, counter
+from agent_context.wire.rendering import Rendering
+from agent_context.zones import Zones
+
+__all__ = ["Exchange", "scratch_of"]
+
+_PRIMING = 3
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+
+T = TypeVar("T")
+
+
+def scratch_of(options: SendOptions) -> tuple[Record, ...]:
+    """The scratch messages, at rest."""
+    return tuple(record_of(message) for message in cast("Sequence[Message]", options.scratch))
+
+
+class Exchange:
+    """One conversation's dealings with one backend: it remembers counts and rendered bytes."""
+
+    __slots__ = ("_counts", "_rendering", "backend", "calibration", "conversation_id")
+
+    def __init__(self, backend: ContextBackend, conversation_id: str) -> None:
+        self.backend = backend
+        self.conversation_id = conversation_id
+        self.calibration = Calibration()
+        self._rendering = Rendering()
+        self._counts: tuple[ModelFacts, Counts] | None = None
+
+    def facts(self, options: SendOptions) -> ModelFacts:
+        """What is known of the model that these options name."""
+        return self.backend.model_facts(options.model)
+
+    def counts(self, options: SendOptions) -> Counts:
+        """Token counts of records, for the model that these options name."""
+        facts = self.facts(options)
+        if self._counts is None or self._counts[0] != facts:
+            backend = self.backend
+            self.calibration = Calibration()
+            self._counts = facts, Counts(lambda message: backend.estimate_tokens(message, facts))
+        return self._counts[1]
+
+    def weigh(self, zones: Zones, trailing: Iterable[Record], options: SendOptions) -> Breakdown:
+        """What a request would take of the window, as it is counted here.
+
+        Counts what was never counted: may be slow.
+        """
+        facts, counts = self.facts(options), self.counts(options)
+        window = options.context_window or facts.context_window
+        counts.prune(zones)
+        return Breakdown(
+            immutable=counts.total(zones.immutable),
+            compressed=counts.total(zones.compressed),
+            incremental=counts.total(zones.incremental),
+            scratch=counts.total(trailing),
+            tools=count_tools(options.tools, facts),
+            overhead=_PRIMING,
+            reserve=options.max_tokens or min(facts.default_reserve, window // 4),
+            window=window,
+            exact=counter(facts.vocabulary).exact,
+        )
+
+    def measure(self, zones: Zones, trailing: Iterable[Record], options: SendOptions) -> Breakdown:
+        """What a request would take of the window, corrected by what the vendor has reported."""
+        return self.calibration.applied(self.weigh(zones, trailing, options))
+
+    def learn(self, weighed: int, completion: Completion) -> None:
+        """Correct later figures: the vendor counted this for a request that weighed `weighed`."""
+        if weighed and completion.usage.input_tokens:
+            self.calibration = self.calibration.learned(weighed, completion.usage.input_tokens)
+
+    async def ask(
+        self, zones: Zones, trailing: tuple[Record, ...], options: SendOptions
+    ) -> Completion:
+        """The model's whole answer to a request of its own."""
+        return await self.complete(self.request(zones, trailing, options))
+
+    def request(self, zones: Zones, trailing: tuple[Record, ...], options: SendOptions) -> Request:
+        """The request for these messages."""
+        return Request(
+            conversation_id=self.conversation_id,
+            zones=zones,
+            trailing=trailing,
+            options=options,
+            facts=self.facts(options),
+            rendering=self._rendering,
+        )
+
+    async def complete(self, request: Request) -> Completion:
+        """The model's whole answer; tried again as far as `options.retries` and the error allow."""
+
+        async def call() -> Completion:
+            return _checked(await self.backend.send(request), self.backend.vendor)
+
+        return await _persistently(call, request.options.retries, lambda _: True)
+
+    async def stream(
+        self,
+        request: Request,
+        assembly: Assembly,
+        emit: Callable[[StreamEvent], Awaitable[None]],
+    ) -> Completion:
+        """The model's answer, each piece added to `assembly` and emitted on its way.
+
+        Tried again only while nothing has been emitted.
+        """
+        assembly.origin = Origin(vendor=self.backend.vendor, model=request.options.model or "")
+
+        async def call() -> Completion:
+            events = self.backend.send_stream(request)
+            try:
+                async for event in events:
+                    assembly.add(event)
+                    if not isinstance(event, Finished):
+                        await emit(event)
+            finally:
+                await _close(events)
+            completion = assembly.completion or _assembled(assembly)
+            return _checked(completion, self.backend.vendor)
+
+        return await _persistently(call, request.options.retries, lambda _: assembly.empty)
+
+
+def _assembled(assembly: Assembly) -> Completion:
+    """The answer of a backend that says nothing at the end."""
+    message = assembly.message()
+    reason = FinishReason.TOOL_CALLS if message.tool_calls else FinishReason.STOP
+    return Completion(message=message, finish_reason=reason, usage=assembly.usage)
+
+
+def _checked(completion: object, vendor: str) -> Completion:
+    """The answer with its finish reason in the message too. Raises `BackendError`."""
+    if not isinstance(completion, Completion) or completion.message.role is not Role.ASSISTANT:
+        raise BackendError(
+            f"the backend must answer with the Completion of an assistant, not {completion!r}",
+            kind=ErrorKind.PROTOCOL,
+            vendor=vendor,
+        )
+    message, reason = completion.message, completion.finish_reason
+    if _is_empty(message) and reason is FinishReason.STOP:
+        raise BackendError(
+            "the model stopped without text, reasoning or tool calls",
+            kind=ErrorKind.EMPTY_RESPONSE,
+            vendor=vendor,
+            request_id=completion.request_id,
+        )
+    if message.finish_reason is reason:
+        return completion
+    return completion.model_copy(
+        update={"message": message.model_copy(update={"finish_reason": reason})}
+    )
+
+
+def _is_empty(message: Message) -> bool:
+    return not (message.text or message.reasoning or message.tool_calls)
+
+
+async def _persistently(
+    call: Callable[[], Awaitable[T]], retries: int, may_retry: Callable[[BackendError], bool]
+) -> T:
+    for attempt in range(retries + 1):
+        try:
+            return await call()
+        except BackendError as error:
+            if attempt == retries or not error.retryable or not may_retry(error):
+                raise
+            await asyncio.sleep(_pause(attempt, error))
+    raise AssertionError("unreachable")  # pragma: no cover - the last attempt returns or raises
+
+
+def _pause(attempt: int, error: BackendError) -> float:
+    """Seconds: what the vendor asked for, or twice as long each time, with jitter."""
+    if error.retry_after is not None:
+        return error.retry_after
+    pause = min(_FIRST_PAUSE * float(1 << attempt), _LONGEST_PAUSE)
+    return pause * random.uniform(0.5, 1.0)
+
+
+async def _close(events: AsyncIterator[StreamEvent]) -> None:
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        await close()

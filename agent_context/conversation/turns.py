@@ -1,0 +1,343 @@
+"""The turns of a conversation: one runs, the others wait, and each ends exactly once.
+
+All of this is bookkeeping inside the actor; the work itself is `turn_job`'s, on the I/O loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from agent_context import events
+from agent_context.checks import checked
+from agent_context.compression.run import Compaction
+from agent_context.conversation import edits
+from agent_context.conversation.calls import Call, converse
+from agent_context.conversation.exchange import Exchange
+from agent_context.conversation.settings import Settings
+from agent_context.conversation.state import State
+from agent_context.errors import (
+    AgentContextError,
+    ConversationBusy,
+    ConversationClosed,
+    InvalidOptions,
+    TurnCancelled,
+    TurnTimeout,
+)
+from agent_context.messages import Completion, Message, new_id
+from agent_context.options import SendOptions
+from agent_context.protocol import Send, SendStream
+from agent_context.records import Record
+from agent_context.ref import Abandoned
+from agent_context.runtime import Job, Reply, Timer, io_loop
+from agent_context.stream import Channel, Stream
+from agent_context.zones import Zones
+
+__all__ = ["SwapWanted", "TurnEnded", "TurnOverdue", "Turns"]
+
+_MOST_WAITING: Final = 1_000
+_GRACE: Final = 5.0
+"""Seconds that a cancelled call has to end before the turn ends without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The job is over."""
+
+    turn_id: str
+    completion: Completion | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOverdue:
+    """The turn's deadline has passed."""
+
+    turn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwapWanted:
+    """A turn's own compression is ready."""
+
+    turn_id: str
+    compaction: Compaction
+    reply: Reply[Zones]
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One turn, from its acceptance to its end."""
+
+    asked: Send | SendStream
+    options: SendOptions
+    records: tuple[Record, ...]
+    id: str = field(default_factory=new_id)
+    channel: Channel | None = None
+    replies: list[Reply[Completion]] = field(default_factory=list[Reply[Completion]])
+    timer: Timer | None = None
+    job: Job | None = None
+    call: Call | None = None
+    after: Record | None = None
+    """The last stored message that the request held."""
+    why_aborted: AgentContextError | None = None
+    keep: bool = True
+
+    def filled_past_soft_limit(self) -> bool:
+        """Whether the request took more of the window than `soft_limit` allows."""
+        limit, call = self.options.soft_limit, self.call
+        return limit is not None and call is not None and call.share > limit
+
+
+class Turns:
+    """Who is next, and what becomes of what arrived."""
+
+    __slots__ = ("_exchange", "_post", "_settings", "_state", "running", "waiting")
+
+    def __init__(
+        self,
+        state: State,
+        settings: Settings,
+        exchange: Exchange,
+        post: Callable[[object], bool],
+    ) -> None:
+        self._state = state
+        self._settings = settings
+        self._exchange = exchange
+        self._post = post
+        self.running: Turn | None = None
+        self.waiting: deque[Turn] = deque()
+
+    def accept(self, asked: Send | SendStream) -> Reply[Completion] | Stream:
+        """Begin or queue a turn, by `options.on_busy`."""
+        options = checked("options", asked.options, SendOptions).over(self._settings.options)
+        turn = Turn(asked, options, self._state.at_rest_all(asked.messages))
+        turn.keep = options.on_abort == "keep"
+        answer = self._answer(turn)
+        if self.running is None:
+            self._begin(turn)
+        else:
+            self._queue(turn)
+        return answer
+
+    def _answer(self, turn: Turn) -> Reply[Completion] | Stream:
+        if isinstance(turn.asked, Send):
+            reply: Reply[Completion] = Reply()
+            turn.replies.append(reply)
+            return reply
+        turn.channel = Channel()
+        post, turn_id = self._post, turn.id
+        return Stream(turn_id, turn.channel, lambda: post(Abandoned(turn_id)))
+
+    def _queue(self, turn: Turn) -> None:
+        match turn.options.on_busy:
+            case "reject":
+                raise ConversationBusy("a turn is running, and on_busy is 'reject'")
+            case "interrupt":
+                self._wait(turn, first=True)
+                self._abort_running(TurnCancelled("another turn interrupted this one"), keep=True)
+            case "steer":
+                self._steer(turn)
+            case "queue":
+                self._wait(turn, first=False)
+
+    def _wait(self, turn: Turn, *, first: bool) -> None:
+        if len(self.waiting) >= _MOST_WAITING:
+            raise ConversationBusy(f"{_MOST_WAITING} turns are waiting already")
+        self._watch(turn)
+        if first:
+            self.waiting.appendleft(turn)
+        else:
+            self.waiting.append(turn)
+
+    def _steer(self, turn: Turn) -> None:
+        """Join the turn that goes next if it steers too, or else go next."""
+        following = self.waiting[0] if self.waiting else None
+        joins = (
+            following is not None
+            and following.options.on_busy == "steer"
+            and turn.channel is None
+            and following.channel is None
+        )
+        if following is None or not joins:
+            self._wait(turn, first=True)
+            return
+        following.records += turn.records
+        following.replies += turn.replies
+
+    def _watch(self, turn: Turn) -> None:
+        if turn.timer is None:
+            post, turn_id = self._post, turn.id
+            turn.timer = io_loop().call_later(
+                turn.options.timeout, lambda: post(TurnOverdue(turn_id))
+            )
+
+    def _begin(self, turn: Turn) -> None:
+        state = self._state
+        if not (len(state.zones) or turn.records or turn.options.scratch):
+            self._fail(turn, InvalidOptions("there is nothing to send: no message was ever said"))
+            return
+        self._watch(turn)
+        incremental = state.zones.incremental
+        turn.after = incremental[len(incremental) - 1] if len(incremental) else None
+        turn.call = Call(
+            exchange=self._exchange,
+            options=turn.options,
+            strategy=self._settings.strategy,
+            editor=self._settings.editor,
+            records=turn.records,
+            channel=turn.channel,
+        )
+        self.running = turn
+        self._spawn(turn.id, turn.call, state.zones, turn)
+
+    def _spawn(self, turn_id: str, call: Call, zones: Zones, turn: Turn) -> None:
+        post = self._post
+
+        async def swap(compaction: Compaction) -> Zones:
+            reply: Reply[Zones] = Reply()
+            post(SwapWanted(turn_id, compaction, reply))
+            return await reply
+
+        async def work() -> None:
+            try:
+                post(TurnEnded(turn_id, completion=await converse(call, zones, swap)))
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
+                post(TurnEnded(turn_id, error=error))
+
+        turn.job = io_loop().spawn(work)
+        cancelled = TurnEnded(turn_id, error=TurnCancelled("the turn's job was cancelled"))
+        turn.job.add_done_callback(lambda _: post(cancelled))
+
+    def ended(self, report: TurnEnded) -> Turn | None:
+        """Take in a job's end and return its turn; None for one that has ended before.
+
+        `go_on` begins the next one.
+        """
+        turn = self.running
+        if turn is None or turn.id != report.turn_id:
+            return None
+        if report.completion is not None:
+            self._complete(turn, report.completion)
+        else:
+            error = turn.why_aborted or report.error
+            self._break_off(turn, error or TurnCancelled("the turn was cancelled"))
+        return turn
+
+    def _complete(self, turn: Turn, completion: Completion) -> None:
+        message = completion.message
+        if turn.options.commit == "auto":
+            message = self._store(turn, message)
+        if turn.call is not None:
+            self._exchange.learn(turn.call.weighed, completion)
+        self._settle(turn, completion.model_copy(update={"message": message}))
+
+    def _store(self, turn: Turn, answer: Message) -> Message:
+        """Keep what the turn said and heard; returns the answer as it was stored."""
+        said = self._state.at_rest_all((*(r.message for r in turn.records), answer))
+        edits.store(self._state, said, after=turn.after)
+        return said[-1].message
+
+    def _settle(self, turn: Turn, completion: Completion) -> None:
+        self._release(turn)
+        if turn.channel is not None:
+            turn.channel.end(completion=completion)
+        for reply in turn.replies:
+            reply.set(completion)
+
+    def _break_off(self, turn: Turn, error: BaseException) -> None:
+        """End a turn that didn't get to its end: keep what had arrived, if it may be kept."""
+        kept = None
+        arrived = turn.call.assembly if turn.call is not None else None
+        if turn.keep and arrived is not None and turn.options.commit == "auto":
+            kept = arrived.interrupted()
+        if kept is not None:
+            kept = self._store(turn, kept)
+        self._fail(turn, error, kept=kept)
+
+    def _fail(self, turn: Turn, error: BaseException, *, kept: Message | None = None) -> None:
+        self._release(turn)
+        if isinstance(error, TurnCancelled):
+            self._state.announce(lambda: partial(events.Cancelled, turn_id=turn.id))
+        else:
+            self._state.announce(lambda: partial(events.TurnFailed, turn_id=turn.id, error=error))
+        if turn.channel is not None:
+            turn.channel.end(error=error, kept=kept)
+        for reply in turn.replies:
+            reply.set_error(error)
+
+    def _release(self, turn: Turn) -> None:
+        if turn is self.running:
+            self.running = None
+        if turn.timer is not None:
+            turn.timer.cancel()
+
+    def go_on(self) -> None:
+        """Begin the turn that waits longest, unless one runs."""
+        while self.running is None and self.waiting:
+            self._begin(self.waiting.popleft())
+
+    def cancel(self, turn_id: str | None, error: AgentContextError | None = None) -> bool:
+        """End the turn with this id, or the running one for None; False if there is none."""
+        error = error or TurnCancelled("the turn was cancelled")
+        turn = self.running
+        if turn is not None and turn_id in {None, turn.id}:
+            self._abort_running(error, keep=turn.keep)
+            return True
+        for turn in self.waiting:
+            if turn.id == turn_id:
+                self.waiting.remove(turn)
+                self._fail(turn, error)
+                return True
+        return False
+
+    def abandon(self, asked: object) -> None:
+        """Cancel the turn that was begun by this message or has this id."""
+        for turn in (self.running, *self.waiting):
+            if turn is not None and (turn.asked is asked or turn.id == asked):
+                self.cancel(turn.id, TurnCancelled("nobody waits for the turn any more"))
+                return
+
+    def overdue(self, turn_id: str) -> None:
+        """The deadline of this turn has passed."""
+        for turn in (self.running, *self.waiting):
+            if turn is not None and turn.id == turn_id:
+                seconds = turn.options.timeout
+                self.cancel(turn_id, TurnTimeout(f"the turn took longer than {seconds} s"))
+                return
+
+    def _abort_running(self, error: AgentContextError, *, keep: bool) -> None:
+        turn = self.running
+        if turn is None or turn.why_aborted is not None:
+            return
+        turn.why_aborted, turn.keep = error, keep
+        if turn.job is not None:
+            turn.job.cancel()
+        post, late = self._post, TurnEnded(turn.id, error=error)
+        io_loop().call_later(_GRACE, lambda: post(late))
+
+    def swap(self, wanted: SwapWanted) -> None:
+        """Put a running turn's own compression in place and answer with what it may send now."""
+        turn = self.running
+        if turn is None or turn.id != wanted.turn_id:
+            wanted.reply.set_error(TurnCancelled("the turn has ended"))
+            return
+        edits.swap(self._state, wanted.compaction)
+        wanted.reply.set(edits.seen(self._state.zones, turn.after))
+
+    def close(self, error: ConversationClosed) -> None:
+        """End everything now: the conversation stops."""
+        waiting, self.waiting = self.waiting, deque()
+        turn = self.running
+        if turn is not None:
+            if turn.job is not None:
+                turn.job.cancel()
+            self._break_off(turn, error)
+        for turn in waiting:
+            self._fail(turn, error)
