@@ -59,7 +59,7 @@ from agent_context.protocol import (
 )
 from agent_context.ref import ContextRef
 from agent_context.stream import Stream
-from agent_context.streaming import (
+from agent_context.stream_events import (
     Finished,
     ReasoningDelta,
     StreamEvent,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from agent_context.messages import Completion, Message
 from agent_context.options import ModelFacts, SendOptions
 from agent_context.records import Record, message_of, record_of
-from agent_context.streaming import Assembly, StreamEvent
+from agent_context.stream_events import Assembly, StreamEvent
 from agent_context.tokens import count_message
 from agent_context.wire.chat import events_of, messages_of
 from agent_context.wire.rendering import Rendering

@@ -6,7 +6,7 @@ import base64
 import os
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -75,7 +75,9 @@ class FinishReason(StrEnum):
 class _Value(BaseModel):
     """A frozen value that keeps fields it doesn't know."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="allow", hide_input_in_errors=True
+    )
 
 
 class TextPart(_Value):

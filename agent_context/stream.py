@@ -16,7 +16,7 @@ from typing import Self
 
 from agent_context.errors import TurnCancelled, UsageMistake
 from agent_context.messages import Completion, Message
-from agent_context.streaming import Finished, StreamEvent
+from agent_context.stream_events import Finished, StreamEvent
 
 __all__ = ["Channel", "Stream"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -22,7 +22,7 @@ __all__ = ["Tool"]
 class Tool(BaseModel):
     """A function that the model may call. Also built from the chat-completions form."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     description: str = ""

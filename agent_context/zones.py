@@ -38,10 +38,10 @@ class Zones:
         incremental: Vector = EMPTY,
         pending: tuple[str, ...] | None = None,
     ) -> None:
-        self.immutable = immutable
-        self.compressed = compressed
-        self.incremental = incremental
-        self.open_calls = open_calls(incremental) if pending is None else pending
+        self.immutable: Vector = immutable
+        self.compressed: Vector = compressed
+        self.incremental: Vector = incremental
+        self.open_calls: tuple[str, ...] = open_calls(incremental) if pending is None else pending
         """Ids of the tool calls since the last user message that have no result yet."""
 
     def __len__(self) -> int:

@@ -25,7 +25,7 @@ _CHARACTERS_PER_TOKEN = 2
 
 
 class Refused(CompressionError):
-    """The model gave a summary that can't be used; nothing was changed."""
+    """There is no summary that could be used, and asking again would not help."""
 
 
 class Model(Protocol):
@@ -57,7 +57,8 @@ class Summariser:
 
         What doesn't fit the window goes in pieces, each with the summary of those before.
         Raises `Refused` for a summary that is empty, calls tools, or isn't smaller than what it
-        replaces, and `CompressionError` if the model can't be asked.
+        replaces, and for a group that is too long for the window even when it is clipped;
+        `CompressionError` if the model can't be asked.
         """
         options = self._summary_options(wish)
         ask = (record_of(self._model.backend.user_message(wish.prompt)),)
@@ -125,7 +126,7 @@ class Summariser:
             if self._tokens(piece, options) > room:
                 piece = _clipped(piece, room)
             if self._tokens(piece, options) > room:
-                raise CompressionError(
+                raise Refused(
                     f"a group of {end} messages is too long to be summarised in a window with "
                     f"room for {room} tokens; nothing was changed"
                 )

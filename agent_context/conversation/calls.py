@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from agent_context.compression.editor import Edit, Editor
 from agent_context.compression.run import Compaction, Compressor
 from agent_context.compression.strategy import Strategy
-from agent_context.compression.summary import Summariser
+from agent_context.compression.summary import Refused, Summariser
 from agent_context.conversation.exchange import Exchange, scratch_of
 from agent_context.errors import BackendError, ContextFull, ErrorKind
 from agent_context.messages import Completion, Message
@@ -19,7 +19,7 @@ from agent_context.options import SendOptions
 from agent_context.records import Record
 from agent_context.runtime import inside, io_loop
 from agent_context.stream import Channel
-from agent_context.streaming import Assembly
+from agent_context.stream_events import Assembly
 from agent_context.tokens import Breakdown
 from agent_context.zones import Zones
 
@@ -110,9 +110,15 @@ async def _fitted(call: Call, zones: Zones, swap: Swap) -> Zones:
 async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -> Zones:
     stored = breakdown.immutable + breakdown.compressed + breakdown.incremental
     room = breakdown.window - breakdown.reserve - (breakdown.total - stored)
-    compaction = await compaction_of(
-        call.exchange, call.options, call.strategy, call.editor, zones, int(room * _TARGET)
-    )
+    if room <= breakdown.immutable:
+        raise _full(breakdown, "what can't be compressed is too much by itself")
+    budget = int(room * _TARGET)
+    try:
+        compaction = await compaction_of(
+            call.exchange, call.options, call.strategy, call.editor, zones, budget
+        )
+    except Refused as refusal:
+        raise _full(breakdown, str(refusal)) from refusal
     if compaction is None:
         raise _full(breakdown, "there is nothing left to compress")
     return await swap(compaction)

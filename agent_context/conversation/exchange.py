@@ -15,7 +15,7 @@ from agent_context.errors import BackendError, ErrorKind
 from agent_context.messages import Completion, FinishReason, Message, Origin, Role
 from agent_context.options import ModelFacts, SendOptions
 from agent_context.records import Record, record_of
-from agent_context.streaming import Assembly, Finished, StreamEvent
+from agent_context.stream_events import Assembly, Finished, StreamEvent
 from agent_context.tokens import Breakdown, Calibration, Counts, count_tools, counter
 from agent_context.wire.rendering import Rendering
 from agent_context.zones import Zones

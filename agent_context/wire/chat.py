@@ -18,7 +18,7 @@ from agent_context.messages import (
     Usage,
     new_id,
 )
-from agent_context.streaming import (
+from agent_context.stream_events import (
     Assembly,
     Finished,
     ReasoningDelta,
@@ -158,7 +158,7 @@ class ChunkReader:
 
     def read(self, payload: bytes) -> list[StreamEvent]:
         """The events of one `data` payload. `BackendError` for one that is no JSON object."""
-        if payload.strip() == b"[DONE]":
+        if payload.startswith(b"[DONE]"):
             self.done = True
             return []
         try:
@@ -166,7 +166,7 @@ class ChunkReader:
         except ValueError as error:
             start = payload[:80].decode("utf-8", "replace")
             raise self._error(ErrorKind.PROTOCOL, f"a chunk is not JSON: {start!r}") from error
-        if not isinstance(chunk, Mapping):
+        if type(chunk) is not dict:
             raise self._error(ErrorKind.PROTOCOL, f"a chunk is no object: {chunk!r:.80}")
         return self.feed(cast("Mapping[str, Any]", chunk))
 
@@ -301,7 +301,8 @@ def _choices(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _choice(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
     """The first choice; that one alone is read when there are several."""
-    for choice in _choices(chunk):
+    for item in items_in(chunk.get("choices")):
+        choice = mapping_in(item)
         if not choice.get("index"):
             return choice
     return {}

@@ -1,7 +1,7 @@
 """A request's body as bytes, of which only what is new is rendered.
 
-The messages come last in the body, so that a request's bytes up to its last stored message are the
-beginning of the next request's.
+What changes from turn to turn stands behind the messages, so that a request's bytes up to its last
+stored message are the beginning of the next request's.
 """
 
 from __future__ import annotations
@@ -104,25 +104,29 @@ class Rendering:
         zones: Zones,
         trailing: Sequence[Record],
         dialect: Dialect,
+        foot: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """The JSON object with the fields of `head` and then all messages, repaired and rendered.
+        """The JSON object with the fields of `head`, all messages, and the fields of `foot`.
 
-        The bytes depend on the arguments alone, not on what was rendered before.
+        The messages are repaired and rendered. The bytes depend on the arguments alone, not on
+        what was rendered before.
         """
+        end = b"]," + orjson.dumps(foot)[1:] if foot else b"]}"
         settled = self._settled
         if settled is not None and settled.begins(zones, dialect):
             tail = _Tail.of(zones.incremental.drop(settled.count), trailing, dialect)
             if settled.stands(tail):
-                return self._joined(head, zones, settled, tail)
+                return self._joined(head, zones, settled, tail, end)
         nothing = _Settled(zones, 0, dialect, memoryview(b""), None, has_user=False)
-        return self._joined(head, zones, nothing, _Tail.of(zones, trailing, dialect))
+        tail = _Tail.of(zones, trailing, dialect)
+        return self._joined(head, zones, nothing, tail, end)
 
     def forget(self) -> None:
         """Let go of the bytes; the next body is rendered from nothing."""
         self._settled = None
 
     def _joined(
-        self, head: Mapping[str, Any], zones: Zones, before: _Settled, tail: _Tail
+        self, head: Mapping[str, Any], zones: Zones, before: _Settled, tail: _Tail, end: bytes
     ) -> bytes:
         dialect = before.dialect
         fields = {name: value for name, value in head.items() if name != "messages"}
@@ -132,7 +136,7 @@ class Rendering:
         if not said or (dialect.needs_user and not _has_user(before, tail.legal.records)):
             said.append(rendered(stand_in_user(None), dialect))
         parts = [start, *chain.from_iterable((piece, b",") for piece in said)]
-        parts[-1] = b"]}"
+        parts[-1] = end
         body = b"".join(parts)
         self._settle(zones, before, tail, memoryview(body)[len(start) :], said)
         return body

@@ -7,7 +7,7 @@ import pytest
 
 from agent_context.errors import BackendError, ErrorKind
 from agent_context.messages import FinishReason, Usage
-from agent_context.streaming import (
+from agent_context.stream_events import (
     Assembly,
     ReasoningDelta,
     StreamEvent,
@@ -76,14 +76,19 @@ def test_an_answer_is_assembled_from_its_chunks() -> None:
     assert completion.message.text == "Hello"
     assert completion.message.reasoning == "Let me"
     assert completion.message.origin is not None
-    assert (completion.message.origin.vendor, completion.message.origin.model) == ("deepseek", "m-1")
+    assert (completion.message.origin.vendor, completion.message.origin.model) == (
+        "deepseek",
+        "m-1",
+    )
     assert completion.finish_reason is FinishReason.STOP is completion.message.finish_reason
     assert (completion.model, completion.request_id) == ("m-1", "r1")
     assert completion.usage == Usage(input_tokens=9)
 
 
 def test_reasoning_may_have_its_newer_name() -> None:
-    _, events = read(chunk({"reasoning": "so"}), chunk({"reasoning": "x", "reasoning_content": "x"}))
+    _, events = read(
+        chunk({"reasoning": "so"}), chunk({"reasoning": "x", "reasoning_content": "x"})
+    )
 
     assert events == [ReasoningDelta("so"), ReasoningDelta("x")]
 
@@ -108,15 +113,24 @@ def test_content_may_be_a_list_and_a_refusal_is_text() -> None:
             id="whole, as Zhipu",
         ),
         pytest.param(
-            [call(0, "c1", "f", "{"), call(1, "c2", "g", "{"), call(0, args="}"), call(1, args="}")],
+            [
+                call(0, "c1", "f", "{"),
+                call(1, "c2", "g", "{"),
+                call(0, args="}"),
+                call(1, args="}"),
+            ],
             [("f", "{}"), ("g", "{}")],
             id="interleaved",
         ),
         pytest.param(
-            [call(0, "c1", "f", "{"), call(0, "c1", "f", "}")], [("f", "{}")], id="id and name repeated"
+            [call(0, "c1", "f", "{"), call(0, "c1", "f", "}")],
+            [("f", "{}")],
+            id="id and name repeated",
         ),
         pytest.param(
-            [call(None, "c1", "f", '{"a"'), call(None, args=":1}")], [("f", '{"a":1}')], id="no index"
+            [call(None, "c1", "f", '{"a"'), call(None, args=":1}")],
+            [("f", '{"a":1}')],
+            id="no index",
         ),
         pytest.param(
             [call(None, "c1", "f", "{"), call(None, "c2", "g", "{}"), call(None, "c1", args="}")],
@@ -135,7 +149,9 @@ def test_content_may_be_a_list_and_a_refusal_is_text() -> None:
         ),
         pytest.param([call(0, "", "f", "{}")], [("f", "{}")], id="empty id"),
         pytest.param([call(0, "c1", "f", {"a": 1})], [("f", '{"a":1}')], id="arguments as object"),
-        pytest.param([call(0, "c1"), call(0, None, "f", "{}")], [("f", "{}")], id="name comes later"),
+        pytest.param(
+            [call(0, "c1"), call(0, None, "f", "{}")], [("f", "{}")], id="name comes later"
+        ),
     ],
 )
 def test_tool_calls_are_assembled(
@@ -224,9 +240,7 @@ def test_stop_after_tool_calls_means_tool_calls() -> None:
         ("insufficient_system_resource", ErrorKind.OVERLOADED, True),
     ],
 )
-def test_an_empty_answer_is_an_error(
-    reason: str | None, kind: ErrorKind, retryable: bool
-) -> None:
+def test_an_empty_answer_is_an_error(reason: str | None, kind: ErrorKind, retryable: bool) -> None:
     reader, _ = read(chunk({"role": "assistant", "content": ""}), chunk({"content": None}, reason))
 
     with pytest.raises(BackendError) as caught:

@@ -48,9 +48,7 @@ def error(message: str = "no", **fields: Any) -> dict[str, Any]:
 def test_recorded_errors_have_their_class(name: str, kind: ErrorKind, retryable: bool) -> None:
     recorded = payload(name)
 
-    found = failure(
-        recorded["status"], recorded["body"], vendor=FIXTURES[name]["provider"]
-    )
+    found = failure(recorded["status"], recorded["body"], vendor=FIXTURES[name]["provider"])
 
     assert (found.kind, found.retryable) == (kind, retryable)
     assert found.status == recorded["status"]
@@ -68,7 +66,12 @@ def test_every_wording_of_overflow_is_known(recorded: dict[str, Any]) -> None:
         (401, error(code="invalid_api_key"), K.AUTH, False),
         (403, error(), K.AUTH, False),
         (402, error("Insufficient Balance"), K.QUOTA, False),
-        (404, error("The model `x` does not exist", code="model_not_found"), K.UNSUPPORTED_PARAMETER, False),
+        (
+            404,
+            error("The model `x` does not exist", code="model_not_found"),
+            K.UNSUPPORTED_PARAMETER,
+            False,
+        ),
         (404, b"<html>nginx</html>", K.PROTOCOL, False),
         (405, b"<html>nginx</html>", K.PROTOCOL, False),
         (408, b"", K.TRANSPORT, True),
@@ -77,14 +80,24 @@ def test_every_wording_of_overflow_is_known(recorded: dict[str, Any]) -> None:
         (429, error(code="rate_limit_exceeded", type="tokens"), K.RATE_LIMITED, True),
         (429, error(code="insufficient_quota"), K.QUOTA, False),
         (429, error(type="exceeded_current_quota_error"), K.QUOTA, False),
-        (429, error("Request too large for m on tokens per min (TPM): Limit 1, Requested 2. The input or output tokens must be reduced"), K.RATE_LIMITED, False),
+        (
+            429,
+            error("Request too large for m on tokens per min (TPM): Limit 1, Requested 2"),
+            K.RATE_LIMITED,
+            False,
+        ),
         (429, error("Rate limit reached on tokens per min"), K.RATE_LIMITED, True),
         (500, error(), K.OVERLOADED, True),
         (503, b"overloaded", K.OVERLOADED, True),
         (529, error(type="overloaded_error"), K.OVERLOADED, True),
         (400, error(code="context_length_exceeded"), K.CONTEXT_OVERFLOW, False),
         (400, error(type="exceed_context_size_error", code=400), K.CONTEXT_OVERFLOW, False),
-        (400, error("string too long", code="string_above_max_length"), K.UNSUPPORTED_PARAMETER, False),
+        (
+            400,
+            error("string too long", code="string_above_max_length"),
+            K.UNSUPPORTED_PARAMETER,
+            False,
+        ),
         (400, error(code="content_policy_violation"), K.CONTENT_FILTERED, False),
         (400, error("Content Exists Risk"), K.CONTENT_FILTERED, False),
         (403, error(metadata={"reasons": ["violence"]}), K.CONTENT_FILTERED, False),
@@ -93,14 +106,24 @@ def test_every_wording_of_overflow_is_known(recorded: dict[str, Any]) -> None:
         (400, error("something new"), K.UNKNOWN, False),
         (302, b"", K.PROTOCOL, False),
         (401, {"code": 1001, "msg": "no key"}, K.AUTH, False),
-        (400, {"error": "prompt too long; exceeded max context length by 9 tokens"}, K.CONTEXT_OVERFLOW, False),
-        (400, {"detail": "This model's maximum context length is 10 tokens."}, K.CONTEXT_OVERFLOW, False),
+        (
+            400,
+            {"error": "prompt too long; exceeded max context length by 9 tokens"},
+            K.CONTEXT_OVERFLOW,
+            False,
+        ),
+        (
+            400,
+            {"detail": "This model's maximum context length is 10 tokens."},
+            K.CONTEXT_OVERFLOW,
+            False,
+        ),
         (400, [{"error": {"message": "x", "code": "1301"}}], K.CONTENT_FILTERED, False),
         (400, error(code="1231"), K.PROTOCOL, True),
         (400, error("tools[0].type:type is illegal", code="1210"), K.UNSUPPORTED_PARAMETER, False),
         (400, error("messages 参数非法。请检查文档。", code="1214"), K.HISTORY_REJECTED, False),
     ],
-)  # fmt: skip
+)
 def test_failures_have_their_class(
     status: int, body: object, kind: ErrorKind, retryable: bool
 ) -> None:
@@ -109,7 +132,9 @@ def test_failures_have_their_class(
     assert (found.kind, found.retryable) == (kind, retryable)
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"null", b"[]", b"3", b'{"error": null}', b"{}"])
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff\xfe", b"null", b"[]", b"3", b'{"error": null}', b"{}"]
+)
 def test_no_body_is_too_strange(body: bytes) -> None:
     found = failure(500, body)
 
@@ -173,11 +198,15 @@ def test_request_ids_are_kept(name: str) -> None:
     [
         ({"message": "TimeoutError", "type": "GatewayTimeout", "code": 504}, K.OVERLOADED, 504),
         ({"message": "no", "code": "429"}, K.RATE_LIMITED, 429),
-        ({"message": "Your input exceeds the context window of this model."}, K.CONTEXT_OVERFLOW, None),
+        (
+            {"message": "Your input exceeds the context window of this model."},
+            K.CONTEXT_OVERFLOW,
+            None,
+        ),
         ({"code": "1234", "message": "网络错误"}, K.OVERLOADED, None),
         ("STREAM_EXPLODED", K.OVERLOADED, None),
     ],
-)  # fmt: skip
+)
 def test_errors_inside_a_stream_have_their_class(
     said: object, kind: ErrorKind, status: int | None
 ) -> None:

@@ -1,0 +1,97 @@
+"""DeepSeek: its addresses, its models and what they take.
+
+Sources: api-docs.deepseek.com, models and thinking mode (2026-10); deepseek-recipe 0.2.0, the
+vendor's own validator (2026-11); the README of @deepseek-ai/dsh-llm-deepseek 0.1.0-rc.8 (2026-08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from agent_context.wire.dialect import Dialect
+from agent_context_backends.chat_completions import (
+    Accepts,
+    ChatCompletionsBackend,
+    ChatFacts,
+    Limits,
+)
+
+__all__ = ["DeepSeekBackend"]
+
+_ON = {"thinking": {"type": "enabled"}}
+_OFF = {"thinking": {"type": "disabled"}}
+
+# Temperature is ignored while thinking, and so is top_p, but for the sliver that flash takes.
+_THINKING = Limits(temperature=None, top_p=None, tool_choices=frozenset({"auto", "none"}))
+
+_PRO = Accepts(
+    thinking={True: _ON, False: _OFF},
+    efforts={
+        "none": _OFF,
+        "minimal": {**_ON, "reasoning_effort": "low"},
+        "low": {**_ON, "reasoning_effort": "low"},
+        "medium": {**_ON, "reasoning_effort": "high"},
+        "high": {**_ON, "reasoning_effort": "high"},
+        "xhigh": {**_ON, "reasoning_effort": "high"},
+        "max": {**_ON, "reasoning_effort": "max"},
+    },
+    thinks_unasked=True,
+    while_thinking=_THINKING,
+    strict_tools=False,
+    response_formats=frozenset({"text", "json_object"}),
+    advice={
+        "temperature": "it would be ignored; set thinking=False, or leave it out",
+        "top_p": "it would be ignored; leave it out",
+        "tool_choice": "set thinking=False to force a call",
+        "strict": "use base_url='https://api.deepseek.com/beta'",
+        "response_format": "use json_object, and describe the schema in the prompt",
+    },
+)
+_FLASH = replace(
+    _PRO, plain=Limits(top_p=(1.0, 1.0)), while_thinking=replace(_THINKING, top_p=(0.95, 1.0))
+)
+
+_FLASH_FACTS = ChatFacts(
+    context_window=1_048_576,
+    max_output=393_216,
+    vocabulary="deepseek_v3",
+    default_reserve=16_384,
+    thinks=True,
+    sends_reasoning=True,
+    accepts=_FLASH,
+)
+_PRO_FACTS = replace(_FLASH_FACTS, accepts=_PRO)
+
+
+class DeepSeekBackend(ChatCompletionsBackend):
+    """DeepSeek's API. Keys come from `DEEPSEEK_API_KEY`."""
+
+    vendor: ClassVar[str] = "deepseek"
+    default_base_url: ClassVar[str | None] = "https://api.deepseek.com"
+    key_names: ClassVar[Mapping[str, str | None]] = {"DEEPSEEK_API_KEY": default_base_url}
+    base_url_names: ClassVar[tuple[str, ...]] = ("DEEPSEEK_BASE_URL", "DEEPSEEK_API_BASE")
+    ends_with_done: ClassVar[bool] = True
+    dialect: ClassVar[Dialect] = Dialect(
+        name="deepseek", vendor="deepseek", keep_reasoning=True, backfill_reasoning=True
+    )
+    default_model: ClassVar[str | None] = "deepseek-flash"
+    known_models: ClassVar[Mapping[str, ChatFacts]] = {
+        "deepseek-flash": _FLASH_FACTS,
+        "deepseek-v4-pro": _PRO_FACTS,
+        # Older names that are still served, by deepseek-flash.
+        "deepseek-v4-flash": _FLASH_FACTS,
+    }
+    default_facts: ClassVar[ChatFacts] = replace(
+        _PRO_FACTS,
+        context_window=128_000,
+        max_output=8_192,
+        default_reserve=8_192,
+        accepts=replace(_PRO, max_output_known=False),
+    )
+
+    def adapted(self, facts: ChatFacts) -> ChatFacts:
+        """Strict tools are taken under `/beta` alone."""
+        strict = self.base_url.endswith("/beta")
+        return replace(facts, accepts=replace(facts.accepts, strict_tools=strict))

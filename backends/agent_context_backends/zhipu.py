@@ -1,0 +1,133 @@
+"""Zhipu (BigModel in China, Z.ai elsewhere): its addresses, its models and what they take.
+
+Sources: docs.bigmodel.cn and docs.z.ai, chat completion and thinking (2026-09, 2026-10); zai-sdk
+0.2.3 (2026); litellm 1.110.2 and pydantic-ai 2.68 (2026-11) for windows and recorded answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from agent_context.wire.dialect import Dialect
+from agent_context_backends.chat_completions import (
+    Accepts,
+    ChatCompletionsBackend,
+    ChatFacts,
+    Limits,
+)
+
+__all__ = ["ZhipuBackend"]
+
+_CHINA = "https://open.bigmodel.cn/api/paas/v4"
+_WORLD = "https://api.z.ai/api/paas/v4"
+
+_ON = {"thinking": {"type": "enabled"}}
+_OFF = {"thinking": {"type": "disabled"}}
+
+
+def _efforts(**said: str) -> dict[str, dict[str, Any]]:
+    return {effort: {**_ON, "reasoning_effort": value} for effort, value in said.items()}
+
+
+_LIMITS = Limits(
+    temperature=(0.0, 1.0), top_p=(0.01, 1.0), stop=4, tool_choices=frozenset({"auto"})
+)
+
+_SWITCHED = Accepts(
+    thinking={True: _ON, False: _OFF},
+    efforts={"none": _OFF},
+    thinks_unasked=True,
+    plain=_LIMITS,
+    while_thinking=_LIMITS,
+    strict_tools=False,
+    most_tools=128,
+    longest_tool_name=64,
+    response_formats=frozenset({"text", "json_object"}),
+    seed=False,
+    advice={
+        "effort": "set thinking, or take glm-5.2",
+        "temperature": "choose from 0 to 1",
+        "tool_choice": "leave the tools out of this call, or ask for one in the prompt",
+        "strict": "leave strict out",
+        "response_format": "use json_object, and describe the schema in the prompt",
+        "seed": "leave it out; temperature=0 is the nearest",
+    },
+)
+_GLM_5_2 = replace(
+    _SWITCHED,
+    efforts={
+        "none": {**_OFF, "reasoning_effort": "none"},
+        **_efforts(
+            minimal="minimal", low="low", medium="medium", high="high", xhigh="xhigh", max="max"
+        ),
+    },
+)
+_GLM_5_3 = replace(
+    _SWITCHED,
+    thinking={True: _ON},
+    efforts=_efforts(minimal="low", low="low", medium="high", high="high", xhigh="high", max="max"),
+    advice={
+        **_SWITCHED.advice,
+        "thinking": "it always thinks; effort='low' is the least, or take glm-5.2",
+        "effort": "it always thinks; 'low' is the least, or take glm-5.2",
+    },
+)
+
+_200K = ChatFacts(
+    context_window=200_000,
+    max_output=131_072,
+    vocabulary="glm4",
+    message_overhead=6,
+    default_reserve=16_384,
+    thinks=True,
+    sends_reasoning=True,
+    accepts=_SWITCHED,
+)
+_5_2 = replace(_200K, context_window=1_000_000, accepts=_GLM_5_2)
+_5_3 = replace(_5_2, accepts=_GLM_5_3)
+
+
+class ZhipuBackend(ChatCompletionsBackend):
+    """Zhipu's API. Each of its two sites has keys of its own.
+
+    The key of `ZAI_API_KEY` goes to api.z.ai; that of `ZHIPUAI_API_KEY`, `ZHIPU_API_KEY` or
+    `BIGMODEL_API_KEY`, and one that is given, to open.bigmodel.cn. `base_url` overrides both.
+    """
+
+    vendor: ClassVar[str] = "zhipu"
+    default_base_url: ClassVar[str | None] = _CHINA
+    key_names: ClassVar[Mapping[str, str | None]] = {
+        "ZAI_API_KEY": _WORLD,
+        "ZHIPUAI_API_KEY": _CHINA,
+        "ZHIPU_API_KEY": _CHINA,
+        "BIGMODEL_API_KEY": _CHINA,
+    }
+    base_url_names: ClassVar[tuple[str, ...]] = (
+        "ZAI_BASE_URL",
+        "ZAI_API_BASE",
+        "BIGMODEL_API_BASE",
+    )
+    headers: ClassVar[Mapping[str, str]] = {"Accept-Language": "en-US,en"}
+    dialect: ClassVar[Dialect] = Dialect(
+        name="zhipu", vendor="zhipu", keep_reasoning=True, needs_user=True, merge_same_role=True
+    )
+    default_model: ClassVar[str | None] = "glm-5.2"
+    known_models: ClassVar[Mapping[str, ChatFacts]] = {
+        "glm-5.3": _5_3,
+        "glm-5.2": _5_2,
+        "glm-5.1": _200K,
+        "glm-5": _200K,
+        "glm-5v": _200K,
+        "glm-4.7": _200K,
+        "glm-4.6": _200K,
+        "glm-4.6v": replace(_200K, context_window=128_000, max_output=32_768),
+        "glm-4.5": replace(_200K, context_window=128_000, max_output=98_304),
+    }
+    default_facts: ClassVar[ChatFacts] = replace(
+        _200K,
+        context_window=128_000,
+        max_output=32_768,
+        accepts=replace(_SWITCHED, max_output_known=False),
+    )
