@@ -1,12 +1,8 @@
-"""The front door: `agent_context.__all__` is what is public there, and in order."""
+"""The front door: `agent_context.__all__` is what is public there."""
 
 from types import ModuleType
 
 import agent_context
-
-
-def test_all_is_sorted() -> None:
-    assert agent_context.__all__ == sorted(agent_context.__all__, key=str.casefold)
 
 
 def test_all_is_what_is_public() -> None:
