@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from agent_context.messages import Message
 
@@ -24,8 +24,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
+class _Change(Struct, frozen=True, kw_only=True):
     conversation_id: str
     seq: int
     """Counts the events of this conversation from 1, without gaps."""
@@ -34,32 +33,28 @@ class _Change:
     """The zones' version; the same as before when the event changed no zone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended(_Change):
+class Appended(_Change, frozen=True, kw_only=True):
     """A message was added at the end of the incremental zone."""
 
     index: int
     message: Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extended(_Change):
+class Extended(_Change, frozen=True, kw_only=True):
     """Messages were added at the end, all at once; `index` is the first one's."""
 
     index: int
     messages: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inserted(_Change):
+class Inserted(_Change, frozen=True, kw_only=True):
     """A message was put before the one at `index`."""
 
     index: int
     message: Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Updated(_Change):
+class Updated(_Change, frozen=True, kw_only=True):
     """A message was replaced; its id stayed."""
 
     index: int
@@ -67,37 +62,32 @@ class Updated(_Change):
     new: Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed(_Change):
+class Removed(_Change, frozen=True, kw_only=True):
     """The message at `index` was taken out."""
 
     index: int
     message: Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Popped(_Change):
+class Popped(_Change, frozen=True, kw_only=True):
     """The last message was taken out."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retained(_Change):
+class Retained(_Change, frozen=True, kw_only=True):
     """Messages that were not wanted any more were taken out."""
 
     removed: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleared(_Change):
+class Cleared(_Change, frozen=True, kw_only=True):
     """The incremental zone was emptied."""
 
     removed: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compressed(_Change):
+class Compressed(_Change, frozen=True, kw_only=True):
     """The view of the history became smaller."""
 
     removed: tuple[Message, ...]
@@ -108,8 +98,7 @@ class Compressed(_Change):
     """The incremental zone as it is now, shortened tool results included."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded(_Change):
+class Loaded(_Change, frozen=True, kw_only=True):
     """Messages were imported; the three zones as they are now."""
 
     immutable: tuple[Message, ...]
@@ -117,23 +106,20 @@ class Loaded(_Change):
     incremental: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewound(_Change):
+class Rewound(_Change, frozen=True, kw_only=True):
     """The incremental zone was cut back to its first `to` messages."""
 
     to: int
     removed: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cancelled(_Change):
+class Cancelled(_Change, frozen=True, kw_only=True):
     """A turn was cut short on somebody's wish. What it leaves has an event of its own."""
 
     turn_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFailed(_Change):
+class TurnFailed(_Change, frozen=True, kw_only=True):
     """A turn ended with an error."""
 
     turn_id: str

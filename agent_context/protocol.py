@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, cast
+
+from msgspec import Struct, field
 
 from agent_context.compression.report import CompressionReport
 from agent_context.compression.strategy import Strategy
@@ -53,10 +54,8 @@ __all__ = [
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Ask(Generic[R_co]):
+class Ask(Struct, Generic[R_co], frozen=True):
     """A message whose reply is an `R_co`."""
-
-    __slots__ = ()
 
     quick: ClassVar[float] = 5.0
 
@@ -71,8 +70,7 @@ def _deadline(options: object, usual: float) -> float:
     return cast("SendOptions", options).timeout if own else usual
 
 
-@dataclass(frozen=True, slots=True)
-class Append(Ask[MessageId]):
+class Append(Ask[MessageId], frozen=True):
     """Add a message at the end. The reply is its id.
 
     A message keeps the id it has, unless the conversation already holds a message with it: the
@@ -82,23 +80,20 @@ class Append(Ask[MessageId]):
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Extend(Ask[tuple[MessageId, ...]]):
+class Extend(Ask[tuple[MessageId, ...]], frozen=True):
     """Add messages at the end, all or none."""
 
     messages: Sequence[Message]
 
 
-@dataclass(frozen=True, slots=True)
-class Insert(Ask[MessageId]):
+class Insert(Ask[MessageId], frozen=True):
     """Put a message before the one at `index` of the incremental zone; its length appends."""
 
     index: int
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Update(Ask[Message]):
+class Update(Ask[Message], frozen=True):
     """Replace the message at `index` of the incremental zone. The reply is the old one.
 
     The place keeps its id, whatever id `message` has.
@@ -108,20 +103,17 @@ class Update(Ask[Message]):
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Remove(Ask[Message]):
+class Remove(Ask[Message], frozen=True):
     """Take out the message at `index` of the incremental zone."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pop(Ask[Message | None]):
+class Pop(Ask[Message | None], frozen=True):
     """Take out the last message of the incremental zone; None if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retain(Ask[tuple[Message, ...]]):
+class Retain(Ask[tuple[Message, ...]], frozen=True):
     """Keep only the incremental messages with this role, or for which this is true.
 
     The reply is what was taken out. A predicate must be quick; if it raises, nothing changes.
@@ -130,20 +122,17 @@ class Retain(Ask[tuple[Message, ...]]):
     keep: Role | Callable[[Message], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Clear(Ask[tuple[Message, ...]]):
+class Clear(Ask[tuple[Message, ...]], frozen=True):
     """Empty the incremental zone. The reply is what was in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rewind(Ask[tuple[Message, ...]]):
+class Rewind(Ask[tuple[Message, ...]], frozen=True):
     """Cut the incremental zone back to its first `to` messages. The reply is what went."""
 
     to: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fork(Ask["ContextRef"]):
+class Fork(Ask["ContextRef"], frozen=True):
     """Start a new conversation with the same history and settings, and without subscribers.
 
     With `at`, only the first `at` incremental messages. Takes no time that grows with length.
@@ -152,60 +141,50 @@ class Fork(Ask["ContextRef"]):
     at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Len(Ask[int]):
+class Len(Ask[int], frozen=True):
     """How many messages the three zones hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class IsEmpty(Ask[bool]):
+class IsEmpty(Ask[bool], frozen=True):
     """Whether the three zones hold nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Get(Ask[Message]):
+class Get(Ask[Message], frozen=True):
     """The message at `index` of the three zones, concatenated."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Messages(Ask[tuple[Message, ...]]):
+class Messages(Ask[tuple[Message, ...]], frozen=True):
     """The three zones, concatenated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Immutable(Ask[tuple[Message, ...]]):
+class Immutable(Ask[tuple[Message, ...]], frozen=True):
     """The immutable zone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compressed(Ask[tuple[Message, ...]]):
+class Compressed(Ask[tuple[Message, ...]], frozen=True):
     """The compressed zone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incremental(Ask[tuple[Message, ...]]):
+class Incremental(Ask[tuple[Message, ...]], frozen=True):
     """The incremental zone."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindByRole(Ask[tuple[tuple[int, Message], ...]]):
+class FindByRole(Ask[tuple[tuple[int, Message], ...]], frozen=True):
     """The messages of one role, each with its index in the three zones, concatenated."""
 
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateTokens(Ask[Breakdown]):
+class EstimateTokens(Ask[Breakdown], frozen=True):
     """What fills the window: tokens per zone, tools, scratch, reserve, total, window."""
 
     quick: ClassVar[float] = 60.0
     options: SendOptions = field(default_factory=SendOptions)
 
 
-@dataclass(frozen=True, slots=True)
-class Send(Ask[Completion]):
+class Send(Ask[Completion], frozen=True):
     """One turn: send the conversation with `messages` at its end, and store them and the answer.
 
     If it fails nothing is stored, `messages` included.
@@ -219,8 +198,7 @@ class Send(Ask[Completion]):
         return _deadline(self.options, turn_timeout) + self.quick
 
 
-@dataclass(frozen=True, slots=True)
-class SendStream(Ask[Stream]):
+class SendStream(Ask[Stream], frozen=True):
     """One turn, streamed. The reply comes as soon as the turn is accepted; iterating waits.
 
     `messages` and the answer are stored together when the stream ends, by the conversation.
@@ -230,8 +208,7 @@ class SendStream(Ask[Stream]):
     messages: Sequence[Message] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Compress(Ask[CompressionReport]):
+class Compress(Ask[CompressionReport], frozen=True):
     """Make the history smaller, by `strategy` or else the conversation's own."""
 
     strategy: Strategy | None = None
@@ -242,15 +219,13 @@ class Compress(Ask[CompressionReport]):
         return _deadline(self.options, turn_timeout) + self.quick
 
 
-@dataclass(frozen=True, slots=True)
-class ToJsonl(Ask[str]):
+class ToJsonl(Ask[str], frozen=True):
     """The zones as lines of JSON that `FromJsonl` reads."""
 
     zones: Sequence[Zone] = tuple(Zone)
 
 
-@dataclass(frozen=True, slots=True)
-class FromJsonl(Ask[int]):
+class FromJsonl(Ask[int], frozen=True):
     """Read what `ToJsonl` wrote, or lines in chat-completions form. The reply counts messages.
 
     `replace` puts them in the place of the compressed and incremental zones, `append` adds all
@@ -263,15 +238,13 @@ class FromJsonl(Ask[int]):
     mode: Literal["replace", "append"] = "replace"
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel(Ask[bool]):
+class Cancel(Ask[bool], frozen=True):
     """End a turn, or the running one for None. False if there is no such turn."""
 
     turn: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe(Ask[str]):
+class Subscribe(Ask[str], frozen=True):
     """Have `callback` called with every change, in order, outside the conversation.
 
     The reply is a token for `Unsubscribe`. A callback that raises is logged; one that falls too
@@ -281,8 +254,7 @@ class Subscribe(Ask[str]):
     callback: Callable[[ChangeEvent], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe(Ask[bool]):
+class Unsubscribe(Ask[bool], frozen=True):
     """Stop the calls; False if the token names no subscriber."""
 
     token: str

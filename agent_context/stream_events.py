@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import orjson
+from msgspec import Struct
 
 from agent_context.messages import (
     Completion,
@@ -29,22 +30,19 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True):
     """More of the answer's text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(Struct, frozen=True):
     """More of what the model thinks aloud."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDelta:
+class ToolCallDelta(Struct, frozen=True):
     """A fragment of a tool call."""
 
     index: int
@@ -57,15 +55,13 @@ class ToolCallDelta:
     """More of the arguments' JSON text."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReported:
+class UsageReported(Struct, frozen=True):
     """What the call cost, as the vendor counts."""
 
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """The end: the whole answer. Nothing follows."""
 
     completion: Completion
