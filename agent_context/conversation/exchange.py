@@ -109,7 +109,7 @@ class Exchange:
         """The model's whole answer; tried again as far as `options.retries` and the error allow."""
 
         async def call() -> Completion:
-            return _checked(await self.backend.send(request), self.backend.vendor)
+            return _checked(await self.backend.send(request), self.backend)
 
         return await _persistently(call, request.options.retries, lambda _: True)
 
@@ -135,7 +135,7 @@ class Exchange:
             finally:
                 await _close(events)
             completion = assembly.completion or _assembled(assembly)
-            return _checked(completion, self.backend.vendor)
+            return _checked(completion, self.backend)
 
         return await _persistently(call, request.options.retries, lambda _: assembly.empty)
 
@@ -147,27 +147,27 @@ def _assembled(assembly: Assembly) -> Completion:
     return Completion(message=message, finish_reason=reason, usage=assembly.usage)
 
 
-def _checked(completion: object, vendor: str) -> Completion:
-    """The answer with its finish reason in the message too. Raises `BackendError`."""
+def _checked(completion: object, backend: ContextBackend) -> Completion:
+    """The answer, with its origin and finish reason in the message. Raises `BackendError`."""
     if not isinstance(completion, Completion) or completion.message.role is not Role.ASSISTANT:
         raise BackendError(
             f"the backend must answer with the Completion of an assistant, not {completion!r}",
             kind=ErrorKind.PROTOCOL,
-            vendor=vendor,
+            vendor=backend.vendor,
         )
     message, reason = completion.message, completion.finish_reason
     if _is_empty(message) and reason is FinishReason.STOP:
         raise BackendError(
             "the model stopped without text, reasoning or tool calls",
             kind=ErrorKind.EMPTY_RESPONSE,
-            vendor=vendor,
+            vendor=backend.vendor,
             request_id=completion.request_id,
         )
-    if message.finish_reason is reason:
+    if message.finish_reason is reason and message.origin is not None:
         return completion
-    return completion.model_copy(
-        update={"message": message.model_copy(update={"finish_reason": reason})}
-    )
+    origin = message.origin or Origin(vendor=backend.vendor, model=completion.model)
+    whole = message.model_copy(update={"finish_reason": reason, "origin": origin})
+    return completion.model_copy(update={"message": whole})
 
 
 def _is_empty(message: Message) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import BackendError
-from agent_context.messages import Completion, Message, Origin
+from agent_context.messages import Completion, Message
 from agent_context.stream_events import Finished, StreamEvent, TextDelta
 from agent_context.testing import BackendContract
 from agent_context_backends.chat_completions import ChatCompletionsBackend
@@ -66,17 +66,10 @@ class Echo(ContextBackend):
     """What a user may write: two methods and nothing else."""
 
     async def send(self, request: Request) -> Completion:
-        message = Message.assistant(request.records[-1].message.text)
-        origin = Origin(vendor=self.vendor)
-        finish = Completion(message=message).finish_reason
-        return Completion(
-            message=message.model_copy(update={"origin": origin, "finish_reason": finish})
-        )
+        return Completion(message=Message.assistant(request.records[-1].message.text))
 
     async def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        completion = await self.send(request)
-        yield TextDelta(completion.message.text)
-        yield Finished(completion)
+        yield TextDelta((await self.send(request)).message.text)
 
 
 class TestOwn(BackendContract):
@@ -84,15 +77,16 @@ class TestOwn(BackendContract):
         return Echo()
 
 
-class Mute(Echo):
+class Talkative(Echo):
     async def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        yield TextDelta("and then nothing")
+        yield Finished(await self.send(request))
+        yield TextDelta("and another thing")
 
 
-def test_the_contract_notices_a_stream_without_an_end() -> None:
+def test_the_contract_notices_a_stream_that_goes_on_after_its_end() -> None:
     class Broken(BackendContract):
         def make_backend(self) -> ContextBackend:
-            return Mute()
+            return Talkative()
 
     with pytest.raises(AssertionError):
-        Broken().test_a_stream_ends_with_finished_and_nothing_follows()
+        Broken().test_nothing_follows_finished()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -481,3 +482,43 @@ def test_full_is_said_with_every_number(talk: Talk) -> None:
 
     assert str(raised.value.needed) in str(raised.value)
     assert threading.active_count() < 100
+
+
+@pytest.mark.parametrize("failing", range(6))
+def test_a_failure_at_any_step_leaves_the_zones_as_they_were(talk: Talk, failing: int) -> None:
+    error = BackendError("down", kind=ErrorKind.AUTH)
+    script = [f"Part {n}." for n in range(failing)]
+    ctx = talk(
+        [*script, error],
+        options=SendOptions(context_window=500, max_tokens=100),
+        compression=Summarize(keep=2, target=60),
+    )
+    ctx.ask(Extend(chat(40)))
+    before = ctx.ask(ToJsonl())
+
+    with pytest.raises(CompressionError, match="down"):
+        ctx.ask(Compress())
+
+    assert ctx.ask(ToJsonl()) == before
+
+
+@pytest.mark.parametrize("step", range(4))
+async def test_a_cancellation_at_any_step_leaves_the_zones_as_they_were(
+    talk: Talk, step: int
+) -> None:
+    hold = Hold()
+    ctx = talk(
+        [*(f"Part {n}." for n in range(step)), hold, "never"],
+        options=SendOptions(context_window=500, max_tokens=100),
+        compression=Summarize(keep=2, target=60),
+    )
+    await ctx.aask(Extend(chat(40)))
+    before = await ctx.aask(ToJsonl())
+    task = asyncio.create_task(ctx.aask(Compress()))
+    await asyncio.to_thread(hold.entered.wait, WAIT)
+
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await ctx.aask(ToJsonl()) == before
