@@ -17,7 +17,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -30,15 +30,7 @@ from agent_context.options import ModelFacts
 from agent_context.records import Record
 from agent_context.tools import Tool
 
-__all__ = [
-    "Breakdown",
-    "Calibration",
-    "Counts",
-    "TokenCounter",
-    "count_message",
-    "count_tools",
-    "counter",
-]
+__all__ = ["Counts", "TokenCounter", "count_message", "count_tools", "counter", "is_loaded"]
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +116,11 @@ def counter(vocabulary: str) -> TokenCounter:
         return found
     with _loading:
         return _load(vocabulary)
+
+
+def is_loaded(vocabulary: str) -> bool:
+    """Whether `counter` has it at hand."""
+    return vocabulary in _counters
 
 
 def _load(vocabulary: str) -> TokenCounter:
@@ -321,6 +318,11 @@ class Counts:
             known = self._known[record.body] = self._estimate(record.message)
         return known
 
+    def missing(self, records: Iterable[Record]) -> int:
+        """How many bytes of them have never been counted."""
+        known = self._known
+        return sum(len(record.body) for record in records if record.body not in known)
+
     def total(self, records: Iterable[Record]) -> int:
         """Tokens of all of them. About 0.1 µs a message that has been counted before."""
         if isinstance(records, Iterator):
@@ -338,59 +340,3 @@ class Counts:
         alive = set(map(_body, records))
         if len(known) > 2 * len(alive):
             self._known = {body: known[body] for body in alive if body in known}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breakdown:
-    """What a request costs, part by part, in tokens."""
-
-    immutable: int
-    compressed: int
-    incremental: int
-    scratch: int
-    tools: int
-    overhead: int = 0
-    """What any request costs beside its messages."""
-    reserve: int
-    """Kept free for the answer."""
-    window: int
-    """What the model takes, input and output together."""
-    exact: bool = False
-    """Whether texts were counted in the model's own vocabulary."""
-
-    @property
-    def total(self) -> int:
-        """All that goes out; the reserve doesn't."""
-        zones = self.immutable + self.compressed + self.incremental
-        return zones + self.scratch + self.tools + self.overhead
-
-    @property
-    def free(self) -> int:
-        """What is left of the window beside the request and the reserve; below 0 it doesn't fit."""
-        return self.window - self.total - self.reserve
-
-
-_GOES_OUT = ("immutable", "compressed", "incremental", "scratch", "tools", "overhead")
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What a conversation's estimates are multiplied by, learned from what the vendor reports."""
-
-    factor: float = 1.0
-
-    def learned(self, estimated: int, reported: int) -> Calibration:
-        """Half way to what `reported` says of `estimated`, an estimate that was not calibrated.
-
-        A report of less than half or more than three times the estimate is about something else.
-        """
-        if estimated <= 0 or not 0.5 <= (ratio := reported / estimated) <= 3.0:
-            return self
-        return Calibration(min(2.0, max(0.75, (self.factor + ratio) / 2)))
-
-    def applied(self, raw: Breakdown) -> Breakdown:
-        """With every part that goes out multiplied, and so with their sum."""
-        if self.factor == 1.0:
-            return raw
-        parts = {name: math.ceil(getattr(raw, name) * self.factor) for name in _GOES_OUT}
-        return replace(raw, **parts)

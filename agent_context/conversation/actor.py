@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, assert_never, cast
 
 from agent_context.backend import ContextBackend
+from agent_context.breakdown import Breakdown
 from agent_context.checks import checked
 from agent_context.compression.editor import Editor
 from agent_context.compression.pipeline import tiered
@@ -61,7 +62,6 @@ from agent_context.protocol import (
 )
 from agent_context.ref import Abandoned, ContextRef
 from agent_context.runtime import Guarded, PoolActor, Reply, ThreadActor, io_loop, post
-from agent_context.tokens import Breakdown
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 
@@ -69,6 +69,11 @@ __all__ = ["AgentContext", "ThreadedAgentContext"]
 
 Report = TurnEnded | TurnOverdue | SwapWanted | Abandoned | CompressionEnded | CompressionOverdue
 """What the jobs of a conversation tell it."""
+
+
+# One for all conversations that are started without their own.
+_NO_OPTIONS = SendOptions()
+_TIERED = tiered()
 
 
 class _Conversation(Guarded):
@@ -103,8 +108,8 @@ class _Conversation(Guarded):
         """
         settings = Settings(
             backend=checked("backend", backend, ContextBackend),
-            options=checked("options", options or SendOptions(), SendOptions),
-            strategy=checked("compression", compression or tiered(), Strategy),
+            options=checked("options", options or _NO_OPTIONS, SendOptions),
+            strategy=checked("compression", compression or _TIERED, Strategy),
             editor=on_compressed,
         )
         name = new_id() if id is None else checked("id", id, str)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar, cast
 
 from agent_context.errors import InvalidMessage, InvalidOptions
@@ -20,6 +21,8 @@ from agent_context.zones import Zones
 __all__ = ["State", "views"]
 
 logger = logging.getLogger(__name__)
+
+_id = attrgetter("id")
 
 _FEW = 64
 """Up to this many messages an id is looked for one by one: a set would take more room."""
@@ -121,7 +124,7 @@ class State:
     def _holds(self, message_id: MessageId) -> bool:
         if len(self.zones) <= _FEW:
             self._ids = None
-            return any(record.id == message_id for record in self.zones)
+            return message_id in map(_id, self.zones)
         if self._ids is None:
             self._ids = {record.id for record in self.zones}
         return message_id in self._ids
