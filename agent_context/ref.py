@@ -30,7 +30,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """Asks the actor to stop. The reply is settled, each by itself, when a subscriber has had all."""
+    """Asks the actor to stop; the answer is what settles when each subscriber has had all."""
 
 
 class ContextRef:
