@@ -32,4 +32,8 @@ class Dialect:
     names: bool = True
     """Whether a message may carry `name`."""
     images: bool = True
-    """Whether content may hold parts other than text."""
+    """Whether a user's content may hold images."""
+    image_urls: tuple[str, ...] = ("https://", "http://", "data:")
+    """What an image's URL may begin with."""
+    other_parts: frozenset[str] | None = None
+    """Types of further parts that a user's content may hold; None: any."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import httpx
@@ -176,6 +177,14 @@ class ChatCompletionsBackend(ContextBackend):
         """`facts` as they are at this base URL."""
         return facts
 
+    def dialect_of(self, model: str) -> Dialect:
+        """How messages are written for `model`: the dialect, less what it can't see or hear."""
+        accepts = self.model_facts(model).accepts
+        if accepts.images and accepts.other_parts is None:
+            return self.dialect
+        images = self.dialect.images and accepts.images
+        return replace(self.dialect, images=images, other_parts=accepts.other_parts)
+
     def parameters(self, request: Request, model: str) -> dict[str, Any]:
         """The fields of the request's body that say its options; `extra` is not among them."""
         facts = self.model_facts(model)
@@ -211,7 +220,7 @@ class ChatCompletionsBackend(ContextBackend):
         foot = {name: head.pop(name) for name in _BEHIND if name in head}
         rendering, zones, trailing = self._said(request)
         try:
-            return rendering.body(head, zones, trailing, self.dialect, foot)
+            return rendering.body(head, zones, trailing, self.dialect_of(model), foot)
         except TypeError as error:
             raise InvalidOptions(f"an option can't be written as JSON: {error}") from error
 

@@ -41,6 +41,8 @@ _PRO = Accepts(
     while_thinking=_THINKING,
     strict_tools=False,
     response_formats=frozenset({"text", "json_object"}),
+    images=False,  # they would be dropped, with status 200
+    other_parts=frozenset(),
     advice={
         "temperature": "it would be ignored; set thinking=False, or leave it out",
         "top_p": "it would be ignored; leave it out",
@@ -50,7 +52,11 @@ _PRO = Accepts(
     },
 )
 _FLASH = replace(
-    _PRO, plain=Limits(top_p=(1.0, 1.0)), while_thinking=replace(_THINKING, top_p=(0.95, 1.0))
+    _PRO,
+    plain=Limits(top_p=(1.0, 1.0)),
+    while_thinking=replace(_THINKING, top_p=(0.95, 1.0)),
+    images=True,
+    other_parts=frozenset({"file"}),
 )
 
 _FLASH_FACTS = ChatFacts(

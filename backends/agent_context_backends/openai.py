@@ -45,6 +45,7 @@ _CLASSIC = Accepts(
     while_thinking=Limits(stop=4),
     most_tools=128,
     longest_tool_name=64,
+    other_parts=frozenset({"input_audio", "file"}),
     advice={
         "thinking": "take a model that reasons, such as gpt-5.4",
         "effort": "take a model that reasons, such as gpt-5.4",
