@@ -40,19 +40,23 @@ _REASONS = {
     "content_filter": FinishReason.CONTENT_FILTER,
     # Zhipu, docs.z.ai chat-completion (2026-09).
     "sensitive": FinishReason.CONTENT_FILTER,
-    "model_context_window_exceeded": FinishReason.LENGTH,
-    # Zhipu's network_error, DeepSeek's insufficient_system_resource and whatever is new: OTHER.
+    # Whatever is new is OTHER; the failures below are none at all.
 }
 
 _FINISHED = (FinishReason.STOP, FinishReason.TOOL_CALLS)
+
+_FAILED = {
+    # Zhipu, docs.z.ai chat-completion (2026-09); DeepSeek, api-docs (2026-10).
+    "model_context_window_exceeded": (ErrorKind.CONTEXT_OVERFLOW, False, "the window is full"),
+    "network_error": (ErrorKind.TRANSPORT, True, "the server lost its own connection"),
+    "insufficient_system_resource": (ErrorKind.OVERLOADED, True, "the server ran out of resources"),
+}
+"""Finish reasons of answers that are not whole, whatever has arrived: kind, retryable, why."""
 
 _SAID_NOTHING = {
     "length": (ErrorKind.EMPTY_RESPONSE, False, "max_tokens was used up before it said anything"),
     "content_filter": (ErrorKind.CONTENT_FILTERED, False, "its answer was filtered"),
     "sensitive": (ErrorKind.CONTENT_FILTERED, False, "its answer was filtered"),
-    "model_context_window_exceeded": (ErrorKind.CONTEXT_OVERFLOW, False, "the window is full"),
-    "insufficient_system_resource": (ErrorKind.OVERLOADED, True, "the server ran out of resources"),
-    "network_error": (ErrorKind.TRANSPORT, True, "the server lost its own connection"),
 }
 """What an answer without any content means, by its finish reason: kind, retryable, why."""
 
@@ -191,7 +195,9 @@ class ChunkReader:
         return events
 
     def finish(self) -> Finished:
-        """The whole answer. Raises `BackendError` if nothing was said."""
+        """The whole answer. Raises `BackendError` if nothing was said, or the server failed."""
+        if failed := _FAILED.get(self.raw_finish_reason or ""):
+            raise self._no_answer("the model's answer broke off", failed)
         if self._assembly.empty:
             raise self._said_nothing()
         reason = self._reason()
@@ -232,11 +238,13 @@ class ChunkReader:
         return message.model_copy(update={"tool_calls": whole})
 
     def _said_nothing(self) -> BackendError:
-        kind, retryable, why = _SAID_NOTHING.get(
-            self.raw_finish_reason or "",
-            (ErrorKind.EMPTY_RESPONSE, True, f"finish reason {self.raw_finish_reason!r}"),
-        )
-        error = self._error(kind, f"the model answered with nothing: {why}")
+        unknown = (ErrorKind.EMPTY_RESPONSE, True, f"finish reason {self.raw_finish_reason!r}")
+        why = _SAID_NOTHING.get(self.raw_finish_reason or "", unknown)
+        return self._no_answer("the model answered with nothing", why)
+
+    def _no_answer(self, what: str, verdict: tuple[ErrorKind, bool, str]) -> BackendError:
+        kind, retryable, why = verdict
+        error = self._error(kind, f"{what}: {why}")
         error.retryable = retryable
         error.code = self.raw_finish_reason
         return error

@@ -178,7 +178,8 @@ def _has_user(before: _Settled, records: Iterable[Record]) -> bool:
 
 _PLAIN = frozenset({"role", "content", "tool_call_id"})
 _OURS = frozenset(
-    {"reasoning", "interrupted", "finish_reason", "origin", "name", "tool_calls"} | _PLAIN
+    {"reasoning", "interrupted", "leaked_markup", "finish_reason", "origin", "name", "tool_calls"}
+    | _PLAIN
 )
 
 

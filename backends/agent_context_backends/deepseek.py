@@ -83,6 +83,10 @@ class DeepSeekBackend(ChatCompletionsBackend):
         name="deepseek", vendor="deepseek", keep_reasoning=True, backfill_reasoning=True
     )
     default_model: ClassVar[str | None] = "deepseek-flash"
+    aliases: ClassVar[Mapping[str, str]] = {
+        "deepseek-v4-flash": "deepseek-flash",
+        "deepseek-v4-flash-vision-exp": "deepseek-flash",
+    }
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
         "deepseek-flash": _FLASH_FACTS,
         "deepseek-v4-pro": _PRO_FACTS,

@@ -91,7 +91,7 @@ def test_a_call_that_was_merged_into_another_zone_may_be_removed() -> None:
 
     without = calling.remove(0)
 
-    assert cache.body(HEAD, without, (), ZHIPU) == expected(without, (), ZHIPU)
+    assert cache.body(HEAD, without, (), ZHIPU) == expected(without, [], ZHIPU)
 
 
 def test_another_dialect_or_a_compression_renders_anew() -> None:
