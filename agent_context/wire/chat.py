@@ -29,6 +29,7 @@ from agent_context.stream_events import (
 )
 from agent_context.wire.failures import failure_in_stream
 from agent_context.wire.payload import items_in, mapping_in, parsed, read_count
+from agent_context.wire.reasoning_details import joined_details
 
 __all__ = ["ChunkReader", "completion_of", "events_of", "messages_of", "usage_of"]
 
@@ -147,6 +148,7 @@ class ChunkReader:
         self._vendor = vendor
         self._request_id = request_id
         self._assembly = Assembly(Origin(vendor=vendor))
+        self._details: list[object] = []
         self._calls: list[_Open] = []
         self._by_index: dict[int, _Open] = {}
 
@@ -189,6 +191,9 @@ class ChunkReader:
         if reported := chunk.get("usage") or choice.get("usage"):
             usage = usage_of(reported)
             if usage is not None:
+                if usage.cached_tokens is None and "timings" in chunk:  # llama.cpp's
+                    reused = read_count(mapping_in(chunk, "timings").get("cache_n"))
+                    usage = usage.model_copy(update={"cached_tokens": reused})
                 events.append(UsageReported(usage))
         for event in events:
             self._assembly.add(event)
@@ -232,6 +237,9 @@ class ChunkReader:
 
     def _message(self, reason: FinishReason) -> Message:
         message = self._assembly.message(reason)
+        if self._details:
+            details = joined_details(self._details)
+            message = message.model_copy(update={"reasoning_details": details})
         if reason in _FINISHED:
             return message
         whole = tuple(call for call in message.tool_calls if _is_whole(call))
@@ -256,6 +264,8 @@ class ChunkReader:
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         if reasoning and (text := _text(reasoning)):
             events.append(ReasoningDelta(text))
+        if details := delta.get("reasoning_details"):
+            self._details += items_in(details)
         content = delta.get("content") or delta.get("refusal")
         if content and (text := content if type(content) is str else _joined(content)):
             events.append(TextDelta(text))

@@ -318,6 +318,8 @@ def _said(error: object) -> _Said:
         return _said(fields["error"])
     known = (fields.get("message"), fields.get("msg"), fields.get("detail"))
     message = next((text for text in known if text), error)
+    if raw := mapping_in(fields, "metadata").get("raw"):  # what stands behind OpenRouter's error
+        message = f"{message}: {raw}"
     return _Said(
         str(message)[:_MOST_TEXT],
         code=_name(fields.get("code")),

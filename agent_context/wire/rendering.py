@@ -137,7 +137,8 @@ class Rendering:
         fields = {name: value for name, value in head.items() if name != "messages"}
         start = orjson.dumps(fields | {"messages": []})[:-2]
         said: list[bytes | memoryview] = [before.text] if before.last is not None else []
-        said += [rendered(record, dialect) for record in tail.legal.records]
+        first = tail.legal.records[0] if tail.legal.records and not said else None
+        said += [rendered(each, dialect, late=each is not first) for each in tail.legal.records]
         if not said or (dialect.needs_user and not _has_user(before, tail.legal.records)):
             said.append(rendered(stand_in_user(None), dialect))
         parts = [start, *chain.from_iterable((piece, b",") for piece in said)]
@@ -183,10 +184,15 @@ _OURS = frozenset(
 )
 
 
-def rendered(record: Record, dialect: Dialect) -> bytes:
-    """The message as it goes over the wire; of most it is the stored bytes as they lie."""
+def rendered(record: Record, dialect: Dialect, *, late: bool = False) -> bytes:
+    """The message as it goes over the wire; of most it is the stored bytes as they lie.
+
+    It is `late` if another one precedes it.
+    """
     fields = record.fields()
-    role = dialect.system_role if record.role is Role.SYSTEM else record.role.value
+    role = record.role.value
+    if record.role is Role.SYSTEM:
+        role = (late and dialect.late_system_role) or dialect.system_role
     plain = len(fields) == 2 or fields.keys() <= _PLAIN
     if plain and role == fields["role"] and isinstance(fields["content"], str):
         return record.body

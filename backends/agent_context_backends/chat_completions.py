@@ -193,6 +193,10 @@ class ChatCompletionsBackend(ContextBackend):
         images = self.dialect.images and accepts.images
         return replace(self.dialect, images=images, other_parts=accepts.other_parts)
 
+    def is_same_model(self, asked: str, answered: str) -> bool:
+        """Whether an answer that names `answered` is by the model that was asked for."""
+        return same_model(asked, answered, self.aliases)
+
     def parameters(self, request: Request, model: str) -> dict[str, Any]:
         """The fields of the request's body that say its options; `extra` is not among them."""
         facts = self.model_facts(model)
@@ -235,7 +239,7 @@ class ChatCompletionsBackend(ContextBackend):
     def _compared(self, completion: Completion, request: Request) -> Completion:
         """The completion, which says so if another model answered than was asked for."""
         asked, answered = request.options.model or self.default_model or "", completion.model
-        if not answered or same_model(asked, answered, self.aliases):
+        if not answered or self.is_same_model(asked, answered):
             return completion
         if (asked, answered) not in self._changed:
             self._changed.add((asked, answered))

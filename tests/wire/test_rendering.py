@@ -33,6 +33,9 @@ from tests.histories import (
 )
 
 EDITS = ["append", "append", "append", "append", "extend", "insert", "update", "remove", "rewind"]
+TEMPLATE = Dialect(
+    name="template", vendor="", needs_user=True, merge_same_role=True, late_system_role="user"
+)
 HEAD = {"model": "m", "stream": True}
 
 
@@ -58,11 +61,12 @@ def edited(zones: Zones, edit: str, data: DataObject) -> Zones:
 
 def expected(zones: Zones, trailing: list[Record], dialect: Dialect) -> bytes:
     """The body, written down plainly."""
-    pieces = [rendered(record, dialect) for record in repaired([*zones, *trailing], dialect)]
+    legal = repaired([*zones, *trailing], dialect)
+    pieces = [rendered(record, dialect, late=at > 0) for at, record in enumerate(legal)]
     return b'{"model":"m","stream":true,"messages":[' + b",".join(pieces) + b"]}"
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
+@pytest.mark.parametrize("dialect", [*DIALECTS, TEMPLATE], ids=lambda dialect: str(dialect.name))
 @settings(max_examples=250, deadline=None)
 @given(
     histories,
@@ -120,9 +124,9 @@ def test_a_request_begins_as_the_one_before_it(dialect: Dialect) -> None:
 def test_only_what_is_new_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Record] = []
 
-    def counting(record: Record, dialect: Dialect) -> bytes:
+    def counting(record: Record, dialect: Dialect, *, late: bool) -> bytes:
         counted.append(record)
-        return rendered(record, dialect)
+        return rendered(record, dialect, late=late)
 
     cache, zones, last = Rendering(), zones_of([user(), said()] * 500), user("new")
     cache.body(HEAD, zones, (), DEEPSEEK)

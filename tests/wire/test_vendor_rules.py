@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from agent_context.records import Record
 from agent_context.wire.rendering import Rendering
 from agent_context_backends.chat_completions import ChatCompletionsBackend
+from agent_context_backends.compatible import VllmBackend
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.zhipu import ZhipuBackend
@@ -146,6 +147,15 @@ def refusals(records: list[Record]) -> dict[str, Any]:
         "zhipu": zhipu_refuses(sent(records, ZHIPU, "glm-5.2")),
         "zhipu-v": zhipu_refuses(sent(records, ZHIPU, "glm-4.6v"), sees=True),
     }
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories)
+def test_a_template_finds_no_system_message_but_the_first(records: list[Record]) -> None:
+    roles = [message["role"] for message in sent(records, VllmBackend(), "m")]
+
+    assert "system" not in roles[1:]
+    assert "user" in roles
 
 
 @settings(max_examples=300, deadline=None)
