@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from agent_context.options import Overhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
@@ -59,6 +60,30 @@ _FLASH = replace(
     other_parts=frozenset({"file"}),
 )
 
+# Measured with the renderer of deepseek-recipe 0.2.0 and the vocabulary of V4 (2026-11).
+_FLASH_OVERHEAD = Overhead(
+    request=3,
+    system=1,
+    user=1,
+    assistant=3,
+    tool=8,
+    reasoning=1,
+    calls=10,
+    call=10,
+    argument=14,
+    tools=214,
+    spaced_json=True,
+    thinking=26,
+)
+_PRO_OVERHEAD = replace(
+    _FLASH_OVERHEAD,
+    calls=14,
+    call=12,
+    tools=223,
+    thinking=79,
+    efforts={"minimal": 0, "low": 0, "max": 92},
+)
+
 _FLASH_FACTS = ChatFacts(
     context_window=1_048_576,
     max_output=393_216,
@@ -66,9 +91,11 @@ _FLASH_FACTS = ChatFacts(
     default_reserve=16_384,
     thinks=True,
     sends_reasoning=True,
+    reasoning_needs_tools=True,
+    overhead=_FLASH_OVERHEAD,
     accepts=_FLASH,
 )
-_PRO_FACTS = replace(_FLASH_FACTS, accepts=_PRO)
+_PRO_FACTS = replace(_FLASH_FACTS, overhead=_PRO_OVERHEAD, accepts=_PRO)
 
 
 class DeepSeekBackend(ChatCompletionsBackend):
