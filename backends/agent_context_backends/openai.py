@@ -34,6 +34,7 @@ _ADVICE = {
     "temperature": "leave it out, or take a model that doesn't reason, such as gpt-4.1",
     "top_p": "leave it out, or take a model that doesn't reason, such as gpt-4.1",
     "stop": "leave it out, or take a model that doesn't reason, such as gpt-4.1",
+    "thinking": "it always reasons; choose its least effort, or take gpt-5.4",
     "tools_while_thinking": "set effort='none', or take gpt-5.2",
 }
 

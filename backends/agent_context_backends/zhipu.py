@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from agent_context.options import Overhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
@@ -83,7 +84,18 @@ _200K = ChatFacts(
     context_window=200_000,
     max_output=131_072,
     vocabulary="glm4",
-    message_overhead=6,
+    # Of the templates that are published with GLM-4.5 and 4.7 (zai-org, 2026), at their most.
+    overhead=Overhead(
+        request=5,
+        system=2,
+        user=2,
+        assistant=6,
+        tool=8,
+        call=8,
+        argument=10,
+        tools=115,
+        spaced_json=True,
+    ),
     default_reserve=16_384,
     thinks=True,
     sends_reasoning=True,
