@@ -189,6 +189,8 @@ class BackendError(AgentContextError):
         request_id: str | None = None,
         retry_after: float | None = None,
         retryable: bool | None = None,
+        window: int | None = None,
+        needed: int | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -202,3 +204,7 @@ class BackendError(AgentContextError):
         """Seconds to wait before trying again, if the vendor said so."""
         self.retryable = kind in _RETRYABLE if retryable is None else retryable
         """Whether the same request may succeed later."""
+        self.window = window
+        """On an overflow: tokens that the model takes, if the server said so."""
+        self.needed = needed
+        """On an overflow: tokens that were asked of it, if the server said so."""

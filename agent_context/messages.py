@@ -149,6 +149,8 @@ class Message(_Value):
     name: str | None = None
     interrupted: bool = False
     """The message is what had arrived when its turn was cut short."""
+    leaked_markup: bool = False
+    """The text holds a tool call in the model's own markup, which its server failed to read."""
     finish_reason: FinishReason | None = None
     origin: Origin | None = None
 
@@ -226,7 +228,14 @@ class Completion(_Value):
     usage: Usage = Usage()
     model: str = ""
     """The model that answered, which may not be the one that was asked for."""
+    model_changed: bool = False
+    """Another model answered than was asked for; a dated version of the same one is no other."""
     request_id: str | None = None
+
+    @property
+    def leaked_markup(self) -> bool:
+        """Whether a tool call came as text: the model meant to call, and didn't say this."""
+        return self.message.leaked_markup
 
 
 def _check_role(message: Message) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
@@ -20,7 +20,7 @@ from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, what_is_wrong
 from agent_context.tools import Tool
 
-__all__ = ["Effort", "ModelFacts", "OnAbort", "OnBusy", "SendOptions"]
+__all__ = ["Effort", "ModelFacts", "OnAbort", "OnBusy", "Overhead", "SendOptions"]
 
 
 OnBusy = Literal["queue", "reject", "interrupt", "steer"]
@@ -122,6 +122,35 @@ class SendOptions(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """Tokens that a model's own template adds to the texts of a request."""
+
+    request: int = 3
+    """Once, the beginning of the answer included."""
+    system: int = 4
+    user: int = 4
+    assistant: int = 4
+    tool: int = 4
+    """Each message of the role; the same for the three above."""
+    reasoning: int = 0
+    """A message with reasoning that is sent."""
+    calls: int = 0
+    """A message with calls, once."""
+    call: int = 12
+    """Each call."""
+    argument: int | None = None
+    """Each argument of a call; None if the arguments are written as the JSON that they are."""
+    tools: int = 0
+    """The tools, once: how they are called."""
+    spaced_json: bool = False
+    """Whether a tool is written as its function alone, with blanks after `,` and `:`."""
+    thinking: int = 0
+    """When the model is to think: how hard."""
+    efforts: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+    """The same for efforts where it is another figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """What is known of a model, from its vendor's documentation."""
 
@@ -135,9 +164,13 @@ class ModelFacts:
     """What a count in that encoding is multiplied by to be on the safe side for this model."""
     message_overhead: int = 4
     """Tokens that each message costs beside its text."""
+    overhead: Overhead | None = None
+    """The same, and that of all else, where the model's template is known."""
     default_reserve: int = 4096
     """Tokens kept free for the answer when `max_tokens` isn't given."""
     thinks: bool = False
     """Whether the model can reason before it answers."""
     sends_reasoning: bool = False
     """Whether stored reasoning goes back to the model, and so costs input."""
+    reasoning_needs_tools: bool = False
+    """Whether it is left out of the prompt, and costs nothing, in a request without tools."""

@@ -94,6 +94,8 @@ def _fields(message: Message) -> dict[str, Any]:
         fields["name"] = message.name
     if message.interrupted:
         fields["interrupted"] = True
+    if message.leaked_markup:
+        fields["leaked_markup"] = True
     if message.finish_reason is not None:
         fields["finish_reason"] = message.finish_reason.value
     if message.origin is not None:

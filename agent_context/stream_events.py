@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -68,6 +69,15 @@ class Finished(Struct, frozen=True):
 
 
 StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | UsageReported | Finished
+
+
+# What servers make calls of when they understand it: DeepSeek's DSML and older tokens, Kimi's, the
+# tags of Qwen and GLM, Mistral's, gpt-oss's (reports of hosts that didn't, 2026).
+_LEAKED = re.compile(
+    r"</?\uff5cDSML\uff5c|<\uff5ctool\u2581calls?\u2581begin\uff5c>|<\|tool_calls?(_section)?_begin\|>"
+    r"|<tool_call>\s*(\{|<function=|[\w.-]+\s*<arg_key>)|^\[TOOL_CALLS\]"
+    r"|<\|channel\|>commentary to=functions\."
+)
 
 
 @dataclass(slots=True)
@@ -145,6 +155,7 @@ class Assembly:
             reasoning="".join(self._reasoning) or None,
             tool_calls=calls,
             interrupted=interrupted,
+            leaked_markup=_LEAKED.search(text) is not None,
             finish_reason=reason,
             origin=self.origin,
         )

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import importlib
 import importlib.util
+import json
 import logging
 import math
 import re
@@ -26,11 +27,19 @@ from typing import Any, assert_never, cast
 import orjson
 
 from agent_context.messages import ImagePart, Message, OtherPart, Part, TextPart, ToolCall
-from agent_context.options import ModelFacts
+from agent_context.options import ModelFacts, Overhead, SendOptions
 from agent_context.records import Record
 from agent_context.tools import Tool
 
-__all__ = ["Counts", "TokenCounter", "count_message", "count_tools", "counter", "is_loaded"]
+__all__ = [
+    "Counts",
+    "TokenCounter",
+    "count_message",
+    "count_overhead",
+    "count_tools",
+    "counter",
+    "is_loaded",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -214,8 +223,6 @@ def _estimate(text: str) -> float:
     )
 
 
-_CALL_OVERHEAD = 12
-"""Tokens around the name and arguments of a tool call."""
 _IMAGE_LOW, _IMAGE_BASE, _IMAGE_TILE = 85, 85, 170
 _IMAGE_SIZE = (1024, 1024)
 """What an image of unknown size is taken for: 765 tokens."""
@@ -223,14 +230,35 @@ _IMAGE_SIZE = (1024, 1024)
 
 def count_message(message: Message, facts: ModelFacts) -> int:
     """Tokens that `message` costs in a request to a model of these facts, its overhead included."""
-    count = counter(facts.vocabulary).count
-    tokens = facts.message_overhead + sum(_part(part, count) for part in message.parts)
-    tokens += sum(_call(call, count) for call in message.tool_calls)
+    count, overhead = counter(facts.vocabulary).count, _overhead(facts)
+    tokens: int = getattr(overhead, message.role.value)
+    tokens += sum(_part(part, count) for part in message.parts)
+    if message.tool_calls:
+        tokens += overhead.calls
+        tokens += sum(_call(call, count, overhead) for call in message.tool_calls)
     if message.name is not None:
         tokens += count(message.name) + 1
-    if message.reasoning is not None and facts.sends_reasoning:
-        tokens += count(message.reasoning)
+    if message.reasoning and facts.sends_reasoning:
+        tokens += overhead.reasoning + count(message.reasoning)
     return math.ceil(tokens * facts.margin)
+
+
+def count_overhead(facts: ModelFacts, options: SendOptions) -> int:
+    """Tokens that a request with these options costs beside its messages and tools."""
+    overhead, effort = _overhead(facts), options.effort
+    thinks = facts.thinks if options.thinking is None else options.thinking
+    if effort == "none" or not (thinks or effort):
+        return overhead.request
+    return overhead.request + overhead.efforts.get(effort or "", overhead.thinking)
+
+
+def _overhead(facts: ModelFacts) -> Overhead:
+    return facts.overhead or _flat(facts.message_overhead)
+
+
+@lru_cache(maxsize=16)
+def _flat(each: int) -> Overhead:
+    return Overhead(system=each, user=each, assistant=each, tool=each)
 
 
 def _part(part: Part, count: Callable[[str], int]) -> int:
@@ -244,8 +272,29 @@ def _part(part: Part, count: Callable[[str], int]) -> int:
     assert_never(part)
 
 
-def _call(call: ToolCall, count: Callable[[str], int]) -> int:
-    return _CALL_OVERHEAD + count(call.name) + count(call.arguments)
+def _call(call: ToolCall, count: Callable[[str], int], overhead: Overhead) -> int:
+    tokens = overhead.call + count(call.name)
+    arguments = None if overhead.argument is None else _arguments(call.arguments)
+    if arguments is None or overhead.argument is None:
+        return tokens + count(call.arguments)
+    return tokens + sum(
+        overhead.argument + count(name) + count(value) for name, value in arguments.items()
+    )
+
+
+def _arguments(text: str) -> dict[str, str] | None:
+    """Each argument as a template writes it; None if they aren't an object."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    arguments = cast("dict[str, object]", value)
+    return {
+        name: argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
+        for name, argument in arguments.items()
+    }
 
 
 def _image(image: ImagePart) -> int:
@@ -277,20 +326,26 @@ def _texts(value: object) -> Iterable[str]:
 
 
 def count_tools(tools: Sequence[Tool], facts: ModelFacts) -> int:
-    """Tokens of the tools' definitions, as the JSON that goes out."""
+    """Tokens of the tools' definitions, and of what the model's template says about them."""
     if not tools:
         return 0
-    text = orjson.dumps([_wire(tool) for tool in tools])
-    return math.ceil(_count_json(text, facts.vocabulary) * facts.margin)
+    overhead = _overhead(facts)
+    if overhead.spaced_json:
+        text = "\n".join(json.dumps(_function(tool), ensure_ascii=False) for tool in tools)
+    else:
+        wire = [{"type": "function", "function": _function(tool)} for tool in tools]
+        text = orjson.dumps(wire).decode()
+    tokens = overhead.tools + _count_json(text, facts.vocabulary)
+    return math.ceil(tokens * facts.margin)
 
 
 @lru_cache(maxsize=64)
-def _count_json(text: bytes, vocabulary: str) -> int:
-    return counter(vocabulary).count(text.decode())
+def _count_json(text: str, vocabulary: str) -> int:
+    return counter(vocabulary).count(text)
 
 
-def _wire(tool: Tool) -> dict[str, Any]:
-    return {"type": "function", "function": tool.model_dump(exclude_none=True)}
+def _function(tool: Tool) -> dict[str, Any]:
+    return tool.model_dump(exclude_none=True)
 
 
 _body = attrgetter("body")

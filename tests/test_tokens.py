@@ -5,7 +5,9 @@ import importlib.util
 import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,16 +15,19 @@ from hypothesis import strategies as st
 
 from agent_context import tokens
 from agent_context.breakdown import Breakdown, Calibration
+from agent_context.conversation.exchange import Exchange
 from agent_context.messages import ImagePart, Message, OtherPart, ToolCall
-from agent_context.options import ModelFacts
+from agent_context.options import ModelFacts, Overhead, SendOptions
 from agent_context.records import record_of
 from agent_context.tokens import (
     Counts,
     count_message,
+    count_overhead,
     count_tools,
     counter,
 )
 from agent_context.tools import Tool
+from agent_context_backends.scripted import ScriptedBackend
 from tests.histories import user, zones_of
 
 FACTS = ModelFacts(context_window=1000, max_output=100, message_overhead=4)
@@ -215,6 +220,56 @@ def test_tools_cost_the_json_that_goes_out() -> None:
     assert count_tools([], FACTS) == 0
     assert 60 < count_tools([tool], FACTS) < 130
     assert count_tools([tool, tool], FACTS) > 1.9 * count_tools([tool], FACTS)
+
+
+SPELLED = replace(
+    FACTS,
+    overhead=Overhead(
+        request=2, system=0, user=1, assistant=3, tool=8, reasoning=1, calls=10, call=5, argument=7,
+        tools=100, spaced_json=True, thinking=20, efforts={"max": 30},
+    ),
+)  # fmt: skip
+
+
+def test_a_known_template_says_what_is_added_to_each_message() -> None:
+    call = ToolCall(id="1", name="f", arguments='{"a": "x", "b": 3}')
+
+    assert count_message(Message.system("x"), SPELLED) == 1
+    assert count_message(Message.user("x"), SPELLED) == 2
+    assert count_message(Message.tool("1", "x"), SPELLED) == 9
+    assert count_message(Message.assistant(tool_calls=[call]), SPELLED) == 3 + 10 + 6 + 2 * 9
+    assert count_tools([Tool(name="f")], SPELLED) > 100
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[1]"])
+def test_arguments_that_are_none_are_counted_as_text(arguments: str) -> None:
+    message = Message.assistant(tool_calls=[ToolCall(id="1", name="f", arguments=arguments)])
+
+    text = counter(FACTS.vocabulary).count(arguments)
+    assert count_message(message, SPELLED) == 3 + 10 + 5 + 1 + text
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [({}, 22), ({"thinking": False}, 2), ({"effort": "none"}, 2), ({"effort": "max"}, 32)],
+)
+def test_thinking_has_its_own_line(options: dict[str, Any], tokens: int) -> None:
+    assert count_overhead(replace(SPELLED, thinks=True), SendOptions(**options)) == tokens
+
+
+def test_reasoning_costs_nothing_where_it_is_left_out() -> None:
+    class Thinking(ScriptedBackend):
+        def model_facts(self, model: str | None) -> ModelFacts:
+            return replace(FACTS, sends_reasoning=True, reasoning_needs_tools=True)
+
+    exchange, thought = Exchange(Thinking([]), "c"), Message.assistant("a", reasoning="b " * 50)
+    zones = zones_of([record_of(thought)])
+
+    silent = exchange.weigh(zones, (), SendOptions())
+    with_tools = exchange.weigh(zones, (), SendOptions(tools=(Tool(name="f"),)))
+
+    assert silent.incremental < 10
+    assert with_tools.incremental > 50
 
 
 class Estimate:

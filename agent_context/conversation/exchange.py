@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from agent_context.backend import ContextBackend, Request
@@ -17,13 +18,12 @@ from agent_context.messages import Completion, FinishReason, Message, Origin, Ro
 from agent_context.options import ModelFacts, SendOptions
 from agent_context.records import Record, record_of
 from agent_context.stream_events import Assembly, Finished, StreamEvent
-from agent_context.tokens import Counts, count_tools, counter, is_loaded
+from agent_context.tokens import Counts, count_overhead, count_tools, counter, is_loaded
 from agent_context.wire.rendering import Rendering
 from agent_context.zones import Zones
 
 __all__ = ["Exchange", "scratch_of"]
 
-_PRIMING = 3
 _FEW = 2_000
 """Messages whose counts are added up in well under a millisecond."""
 _LITTLE = 4_000
@@ -49,7 +49,7 @@ class Exchange:
         self.conversation_id = conversation_id
         self.calibration = Calibration()
         self._rendering = Rendering()
-        self._counts: tuple[ModelFacts, Counts] | None = None
+        self._counts: tuple[ModelFacts, dict[bool, Counts]] | None = None
 
     def facts(self, options: SendOptions) -> ModelFacts:
         """What is known of the model that these options name."""
@@ -59,10 +59,17 @@ class Exchange:
         """Token counts of records, for the model that these options name."""
         facts = self.facts(options)
         if self._counts is None or self._counts[0] != facts:
-            backend = self.backend
             self.calibration = Calibration()
-            self._counts = facts, Counts(lambda message: backend.estimate_tokens(message, facts))
-        return self._counts[1]
+            self._counts = facts, {}
+        silent = facts.reasoning_needs_tools and not options.tools
+        if (counts := self._counts[1].get(silent)) is None:
+            counts = self._counts[1][silent] = self._counter(facts, silent=silent)
+        return counts
+
+    def _counter(self, facts: ModelFacts, *, silent: bool) -> Counts:
+        backend = self.backend
+        facts = replace(facts, sends_reasoning=False) if silent else facts
+        return Counts(lambda message: backend.estimate_tokens(message, facts))
 
     def weigh(self, zones: Zones, trailing: Iterable[Record], options: SendOptions) -> Breakdown:
         """What a request would take of the window, as it is counted here.
@@ -78,7 +85,7 @@ class Exchange:
             incremental=counts.total(zones.incremental),
             scratch=counts.total(trailing),
             tools=count_tools(options.tools, facts),
-            overhead=_PRIMING,
+            overhead=count_overhead(facts, options),
             reserve=options.max_tokens or min(facts.default_reserve, window // 4),
             window=window,
             exact=counter(facts.vocabulary).exact,

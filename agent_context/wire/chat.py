@@ -29,6 +29,7 @@ from agent_context.stream_events import (
 )
 from agent_context.wire.failures import failure_in_stream
 from agent_context.wire.payload import items_in, mapping_in, parsed, read_count
+from agent_context.wire.reasoning_details import joined_details
 
 __all__ = ["ChunkReader", "completion_of", "events_of", "messages_of", "usage_of"]
 
@@ -40,19 +41,23 @@ _REASONS = {
     "content_filter": FinishReason.CONTENT_FILTER,
     # Zhipu, docs.z.ai chat-completion (2026-09).
     "sensitive": FinishReason.CONTENT_FILTER,
-    "model_context_window_exceeded": FinishReason.LENGTH,
-    # Zhipu's network_error, DeepSeek's insufficient_system_resource and whatever is new: OTHER.
+    # Whatever is new is OTHER; the failures below are none at all.
 }
 
 _FINISHED = (FinishReason.STOP, FinishReason.TOOL_CALLS)
+
+_FAILED = {
+    # Zhipu, docs.z.ai chat-completion (2026-09); DeepSeek, api-docs (2026-10).
+    "model_context_window_exceeded": (ErrorKind.CONTEXT_OVERFLOW, False, "the window is full"),
+    "network_error": (ErrorKind.TRANSPORT, True, "the server lost its own connection"),
+    "insufficient_system_resource": (ErrorKind.OVERLOADED, True, "the server ran out of resources"),
+}
+"""Finish reasons of answers that are not whole, whatever has arrived: kind, retryable, why."""
 
 _SAID_NOTHING = {
     "length": (ErrorKind.EMPTY_RESPONSE, False, "max_tokens was used up before it said anything"),
     "content_filter": (ErrorKind.CONTENT_FILTERED, False, "its answer was filtered"),
     "sensitive": (ErrorKind.CONTENT_FILTERED, False, "its answer was filtered"),
-    "model_context_window_exceeded": (ErrorKind.CONTEXT_OVERFLOW, False, "the window is full"),
-    "insufficient_system_resource": (ErrorKind.OVERLOADED, True, "the server ran out of resources"),
-    "network_error": (ErrorKind.TRANSPORT, True, "the server lost its own connection"),
 }
 """What an answer without any content means, by its finish reason: kind, retryable, why."""
 
@@ -143,6 +148,7 @@ class ChunkReader:
         self._vendor = vendor
         self._request_id = request_id
         self._assembly = Assembly(Origin(vendor=vendor))
+        self._details: list[object] = []
         self._calls: list[_Open] = []
         self._by_index: dict[int, _Open] = {}
 
@@ -185,13 +191,18 @@ class ChunkReader:
         if reported := chunk.get("usage") or choice.get("usage"):
             usage = usage_of(reported)
             if usage is not None:
+                if usage.cached_tokens is None and "timings" in chunk:  # llama.cpp's
+                    reused = read_count(mapping_in(chunk, "timings").get("cache_n"))
+                    usage = usage.model_copy(update={"cached_tokens": reused})
                 events.append(UsageReported(usage))
         for event in events:
             self._assembly.add(event)
         return events
 
     def finish(self) -> Finished:
-        """The whole answer. Raises `BackendError` if nothing was said."""
+        """The whole answer. Raises `BackendError` if nothing was said, or the server failed."""
+        if failed := _FAILED.get(self.raw_finish_reason or ""):
+            raise self._no_answer("the model's answer broke off", failed)
         if self._assembly.empty:
             raise self._said_nothing()
         reason = self._reason()
@@ -226,17 +237,22 @@ class ChunkReader:
 
     def _message(self, reason: FinishReason) -> Message:
         message = self._assembly.message(reason)
+        if self._details:
+            details = joined_details(self._details)
+            message = message.model_copy(update={"reasoning_details": details})
         if reason in _FINISHED:
             return message
         whole = tuple(call for call in message.tool_calls if _is_whole(call))
         return message.model_copy(update={"tool_calls": whole})
 
     def _said_nothing(self) -> BackendError:
-        kind, retryable, why = _SAID_NOTHING.get(
-            self.raw_finish_reason or "",
-            (ErrorKind.EMPTY_RESPONSE, True, f"finish reason {self.raw_finish_reason!r}"),
-        )
-        error = self._error(kind, f"the model answered with nothing: {why}")
+        unknown = (ErrorKind.EMPTY_RESPONSE, True, f"finish reason {self.raw_finish_reason!r}")
+        why = _SAID_NOTHING.get(self.raw_finish_reason or "", unknown)
+        return self._no_answer("the model answered with nothing", why)
+
+    def _no_answer(self, what: str, verdict: tuple[ErrorKind, bool, str]) -> BackendError:
+        kind, retryable, why = verdict
+        error = self._error(kind, f"{what}: {why}")
         error.retryable = retryable
         error.code = self.raw_finish_reason
         return error
@@ -248,6 +264,8 @@ class ChunkReader:
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         if reasoning and (text := _text(reasoning)):
             events.append(ReasoningDelta(text))
+        if details := delta.get("reasoning_details"):
+            self._details += items_in(details)
         content = delta.get("content") or delta.get("refusal")
         if content and (text := content if type(content) is str else _joined(content)):
             events.append(TextDelta(text))

@@ -17,6 +17,8 @@ class Dialect:
     """Reasoning and other things of an origin with this vendor may go back to it."""
     system_role: str = "system"
     """What a system message is called: `system` or `developer`."""
+    late_system_role: str | None = None
+    """What a system message is called that isn't the first message; None: as any other."""
     keep_reasoning: bool = False
     """Send the reasoning of messages that came from this vendor back to it."""
     reasoning_field: str = "reasoning_content"
@@ -32,4 +34,8 @@ class Dialect:
     names: bool = True
     """Whether a message may carry `name`."""
     images: bool = True
-    """Whether content may hold parts other than text."""
+    """Whether a user's content may hold images."""
+    image_urls: tuple[str, ...] = ("https://", "http://", "data:")
+    """What an image's URL may begin with."""
+    other_parts: frozenset[str] | None = None
+    """Types of further parts that a user's content may hold; None: any."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
 from agent_context.errors import BackendError, ErrorKind
-from agent_context.wire.payload import items_in, mapping_in, parsed
+from agent_context.wire.payload import items_in, mapping_in, parsed, read_count
 
 __all__ = ["failure_in_stream", "failure_of", "request_id_of"]
 
@@ -52,6 +52,7 @@ _CODES: dict[str, _Verdict] = {
     "organization_usage_limit_exceeded": _QUOTA,
     "content_policy_violation": _FILTERED,
     "content_filter": _FILTERED,
+    **dict.fromkeys(("cyber_policy", "cyber_policy_violation"), _FILTERED),
     "model_not_found": _PARAMETER,
     "unsupported_parameter": _PARAMETER,
     "unsupported_value": _PARAMETER,
@@ -172,6 +173,7 @@ _STATUS: dict[int, _Verdict] = {
     422: _PARAMETER,
     429: _RATE,
     434: _AUTH,
+    435: _PARAMETER,
 }
 
 _REQUEST_IDS = ("x-request-id", "x-deepseek-request-id", "x-ds-trace-id", "request-id", "x-log-id")
@@ -179,6 +181,19 @@ _REQUEST_IDS = ("x-request-id", "x-deepseek-request-id", "x-ds-trace-id", "reque
 _RESET = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _BEIJING = timezone(timedelta(hours=8))
 _MOST_TEXT = 500
+
+
+_SIZES = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        r"context length is (?P<window>\d+).{0,60}?(requested|resulted in)\D{0,9}(?P<needed>\d+)",
+        r"\((?P<needed>\d+)\) exceeds.{0,40}context length \((?P<window>\d+)",
+        r"token limit: (?P<window>\d+) \(requested: (?P<needed>\d+)",
+        r"input length should be \[\d+, ?(?P<window>\d+)\]",
+        r"maximum context length is (?P<window>\d+)",
+    )
+)
+"""How an overflow says what the window holds, and what was asked of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +205,8 @@ class _Said:
     type: str = ""
     param: str = ""
     filtered: bool = False
+    window: int | None = None
+    needed: int | None = None
 
 
 def failure_of(
@@ -209,6 +226,7 @@ def failure_of(
         request_id=request_id_of(lower),
         retry_after=_until_reset(said) if wait is None else wait,
         retryable=_SHOULD_RETRY.get(lower.get("x-should-retry", ""), verdict.retryable),
+        **_sizes(said, verdict),
     )
 
 
@@ -229,7 +247,17 @@ def failure_in_stream(error: object, *, vendor: str, request_id: str | None = No
         request_id=request_id,
         retry_after=_until_reset(said),
         retryable=verdict.retryable,
+        **_sizes(said, verdict),
     )
+
+
+def _sizes(said: _Said, verdict: _Verdict) -> dict[str, int | None]:
+    """What an overflow says in numbers."""
+    if verdict.kind is not ErrorKind.CONTEXT_OVERFLOW:
+        return {}
+    found = next((match for match in (size.search(said.message) for size in _SIZES) if match), None)
+    told = {name: int(digits) for name, digits in found.groupdict().items()} if found else {}
+    return {"window": said.window, "needed": said.needed, **told}
 
 
 def request_id_of(headers: Mapping[str, str]) -> str | None:
@@ -290,6 +318,8 @@ def _said(error: object) -> _Said:
         return _said(fields["error"])
     known = (fields.get("message"), fields.get("msg"), fields.get("detail"))
     message = next((text for text in known if text), error)
+    if raw := mapping_in(fields, "metadata").get("raw"):  # what stands behind OpenRouter's error
+        message = f"{message}: {raw}"
     return _Said(
         str(message)[:_MOST_TEXT],
         code=_name(fields.get("code")),
@@ -297,6 +327,9 @@ def _said(error: object) -> _Said:
         param=_name(fields.get("param")),
         # OpenRouter says 403 and gives reasons (openrouter.ai/docs, 2026).
         filtered=bool(mapping_in(fields, "metadata").get("reasons")),
+        # llama.cpp's exceed_context_size_error.
+        window=read_count(fields.get("n_ctx")),
+        needed=read_count(fields.get("n_prompt_tokens")),
     )
 
 

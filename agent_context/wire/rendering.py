@@ -6,6 +6,7 @@ stored message are the beginning of the next request's.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from agent_context.messages import Role
 from agent_context.records import Record
 from agent_context.vector import Vector
 from agent_context.wire.dialect import Dialect
+from agent_context.wire.payload import mapping_in
 from agent_context.wire.repair import Repaired, legal_part, stand_in_user
 from agent_context.zones import Zones
 
@@ -84,8 +86,11 @@ class _Tail:
         if not dialect.merge_same_role:
             return next(cuts(self.stored))
         # The last message may still grow, and a cut must not divide one that was merged.
-        starts = self.legal.sources[: bisect_left(self.legal.sources, len(self.stored))]
-        last, whole = max(starts, default=0), frozenset(starts)
+        # A result's source is its call's, which may have been merged into an earlier message.
+        pairs = zip(self.legal.sources, self.legal.records, strict=True)
+        starts = (source for source, record in pairs if record.role is not Role.TOOL)
+        whole = {start for start in starts if start < len(self.stored)}
+        last = max(whole, default=0)
         return next((cut for cut in cuts(self.stored) if cut <= last and cut in whole), 0)
 
 
@@ -132,7 +137,8 @@ class Rendering:
         fields = {name: value for name, value in head.items() if name != "messages"}
         start = orjson.dumps(fields | {"messages": []})[:-2]
         said: list[bytes | memoryview] = [before.text] if before.last is not None else []
-        said += [rendered(record, dialect) for record in tail.legal.records]
+        first = tail.legal.records[0] if tail.legal.records and not said else None
+        said += [rendered(each, dialect, late=each is not first) for each in tail.legal.records]
         if not said or (dialect.needs_user and not _has_user(before, tail.legal.records)):
             said.append(rendered(stand_in_user(None), dialect))
         parts = [start, *chain.from_iterable((piece, b",") for piece in said)]
@@ -173,14 +179,20 @@ def _has_user(before: _Settled, records: Iterable[Record]) -> bool:
 
 _PLAIN = frozenset({"role", "content", "tool_call_id"})
 _OURS = frozenset(
-    {"reasoning", "interrupted", "finish_reason", "origin", "name", "tool_calls"} | _PLAIN
+    {"reasoning", "interrupted", "leaked_markup", "finish_reason", "origin", "name", "tool_calls"}
+    | _PLAIN
 )
 
 
-def rendered(record: Record, dialect: Dialect) -> bytes:
-    """The message as it goes over the wire; of most it is the stored bytes as they lie."""
+def rendered(record: Record, dialect: Dialect, *, late: bool = False) -> bytes:
+    """The message as it goes over the wire; of most it is the stored bytes as they lie.
+
+    It is `late` if another one precedes it.
+    """
     fields = record.fields()
-    role = dialect.system_role if record.role is Role.SYSTEM else record.role.value
+    role = record.role.value
+    if record.role is Role.SYSTEM:
+        role = (late and dialect.late_system_role) or dialect.system_role
     plain = len(fields) == 2 or fields.keys() <= _PLAIN
     if plain and role == fields["role"] and isinstance(fields["content"], str):
         return record.body
@@ -191,8 +203,8 @@ def rendered(record: Record, dialect: Dialect) -> bytes:
         wire["tool_calls"] = [_call(call, own=own) for call in fields["tool_calls"]]
     if "tool_call_id" in fields:
         wire["tool_call_id"] = fields["tool_call_id"]
-    if "name" in fields and dialect.names:
-        wire["name"] = fields["name"]
+    if fields.get("name") and dialect.names:
+        wire["name"] = _NOT_IN_A_SPEAKER.sub("_", fields["name"])[:64]
     if own:
         wire |= {name: value for name, value in fields.items() if name not in _OURS}
     return orjson.dumps(wire)
@@ -212,25 +224,46 @@ def _reasoning(fields: Mapping[str, Any], dialect: Dialect, *, own: bool) -> dic
     return {}
 
 
+# What OpenAI accepts (2026-11), and nobody accepts more.
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_NOT_IN_A_SPEAKER = re.compile(r"[\s<|\\/>]")
+
+
 def _call(call: dict[str, Any], *, own: bool) -> dict[str, Any]:
-    return call if own else {name: call[name] for name in ("id", "type", "function")}
+    wire = call if own else {name: call[name] for name in ("id", "type", "function")}
+    name = call["function"]["name"]
+    legal = _NOT_IN_A_NAME.sub("_", name)[:64] or "unknown"
+    return wire if legal == name else wire | {"function": call["function"] | {"name": legal}}
 
 
 def _content(content: object, role: Role, dialect: Dialect) -> object:
     if isinstance(content, str):
         return content
-    # No API takes anything but text from an assistant, few from a tool or in instructions.
-    everything = role is Role.USER and dialect.images
-    return [_part(part, everything) for part in cast("list[dict[str, Any]]", content)]
+    return [_part(part, role, dialect) for part in cast("list[dict[str, Any]]", content)]
 
 
-def _part(part: dict[str, Any], everything: bool) -> dict[str, Any]:  # noqa: FBT001 - private
-    if part["type"] == "text":
+def _part(part: dict[str, Any], role: Role, dialect: Dialect) -> dict[str, Any]:
+    kind = part["type"]
+    if kind == "text":
         return part
-    if not everything:
-        return {"type": "text", "text": f"[{part['type'].removesuffix('_url')}]"}
-    if part["type"] != "image_url" or not isinstance(part["image_url"], dict):
+    # No API takes anything but text from an assistant, few from a tool or in instructions.
+    if role is not Role.USER or not _is_taken(part, dialect):
+        what = kind.removesuffix("_url").removeprefix("input_")
+        return {"type": "text", "text": f"[{what} left out: it can't be sent to this model]"}
+    if kind != "image_url" or not isinstance(part["image_url"], dict):
         return part
     image = cast("dict[str, Any]", part["image_url"])
     sent = {name: value for name, value in image.items() if name not in {"width", "height"}}
     return {"type": "image_url", "image_url": sent}
+
+
+def _is_taken(part: dict[str, Any], dialect: Dialect) -> bool:
+    if part["type"] != "image_url":
+        return dialect.other_parts is None or part["type"] in dialect.other_parts
+    url = mapping_in(part, "image_url").get("url")
+    if not dialect.images or not isinstance(url, str):
+        return False
+    return url.startswith(dialect.image_urls) and bool(_DATA.match(url) or url[:5] != "data:")
+
+
+_DATA = re.compile(r"data:[^,;]+(;[^,;]*)*;base64,")

@@ -153,7 +153,7 @@ def _legal(
         if record.calls and record.role is Role.ASSISTANT:
             for answer in _group(records, index, answers[index], limit, notes):
                 yield index, answer
-        elif record.role is not Role.SYSTEM and _is_blank(record):
+        elif _is_blank(record):
             notes.append(Note(index, record.id, Change.DROPPED, "it says nothing"))
         else:
             yield index, record

@@ -52,6 +52,10 @@ class Accepts:
     longest_tool_name: int | None = None
     response_formats: frozenset[str] = frozenset({"text", "json_object", "json_schema"})
     seed: bool = True
+    images: bool = True
+    """Whether it sees images; if not, a text says that one was left out."""
+    other_parts: frozenset[str] | None = None
+    """The types of further parts of a user's content that it takes; None: any."""
     advice: Mapping[str, str] = field(default_factory=dict[str, str])
     """What to do instead, by the name of a refused option."""
 

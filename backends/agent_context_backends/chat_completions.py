@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import httpx
@@ -15,7 +17,7 @@ from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.messages import Completion
 from agent_context.options import ModelFacts
 from agent_context.records import record_of
-from agent_context.stream_events import StreamEvent
+from agent_context.stream_events import Finished, StreamEvent
 from agent_context.vector import Vector
 from agent_context.wire.chat import ChunkReader, completion_of
 from agent_context.wire.dialect import Dialect
@@ -24,10 +26,13 @@ from agent_context.wire.payload import parsed
 from agent_context.wire.rendering import Rendering
 from agent_context.wire.sse import SseDecoder
 from agent_context.zones import Zones
+from agent_context_backends._model_names import same_model
 from agent_context_backends._parameters import Accepts, ChatFacts, Limits, facts_of, parameters
 from agent_context_backends._transport import AiohttpTransport
 
 __all__ = ["Accepts", "ChatCompletionsBackend", "ChatFacts", "Limits"]
+
+_log = logging.getLogger(__name__)
 
 _OURS = frozenset({"messages", "model", "stream"})
 """Fields that `extra` may not set: an answer would be read wrongly."""
@@ -63,6 +68,8 @@ class ChatCompletionsBackend(ContextBackend):
     """Whether a stream without `[DONE]` has been cut, even if it gave a finish reason."""
     dialect: ClassVar[Dialect] = Dialect(name="compatible", vendor="compatible")
     default_model: ClassVar[str | None] = None
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Names that are documented to be answered by the model of another name."""
     known_models: ClassVar[Mapping[str, ChatFacts]] = {}
     """Facts by model; a name also stands for those that go on with `-`."""
     default_facts: ClassVar[ChatFacts] = ChatFacts(
@@ -114,6 +121,7 @@ class ChatCompletionsBackend(ContextBackend):
         self._headers.update(headers)
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
+        self._changed: set[tuple[str, str]] = set()
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._unknown = self.adapted(self.default_facts)
@@ -136,7 +144,8 @@ class ChatCompletionsBackend(ContextBackend):
         if not isinstance(answer, Mapping):
             raise self._error(ErrorKind.PROTOCOL, "its answer is not an object")
         answer = cast("Mapping[str, Any]", answer)
-        return completion_of(answer, vendor=self.vendor, request_id=request_id)
+        completion = completion_of(answer, vendor=self.vendor, request_id=request_id)
+        return self._compared(completion, request)
 
     async def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """Ask the model and yield what arrives, `Finished` at the end."""
@@ -155,7 +164,7 @@ class ChatCompletionsBackend(ContextBackend):
                 for event in reader.read(payload):
                     yield event
         self._check_end(reader, whole=isinstance(decoder, _WholeBody))
-        yield reader.finish()
+        yield Finished(self._compared(reader.finish().completion, request))
 
     def model_facts(self, model: str | None) -> ChatFacts:
         """What is known of `model`; of an unknown one the vendor's default facts."""
@@ -175,6 +184,18 @@ class ChatCompletionsBackend(ContextBackend):
     def adapted(self, facts: ChatFacts) -> ChatFacts:
         """`facts` as they are at this base URL."""
         return facts
+
+    def dialect_of(self, model: str) -> Dialect:
+        """How messages are written for `model`: the dialect, less what it can't see or hear."""
+        accepts = self.model_facts(model).accepts
+        if accepts.images and accepts.other_parts is None:
+            return self.dialect
+        images = self.dialect.images and accepts.images
+        return replace(self.dialect, images=images, other_parts=accepts.other_parts)
+
+    def is_same_model(self, asked: str, answered: str) -> bool:
+        """Whether an answer that names `answered` is by the model that was asked for."""
+        return same_model(asked, answered, self.aliases)
 
     def parameters(self, request: Request, model: str) -> dict[str, Any]:
         """The fields of the request's body that say its options; `extra` is not among them."""
@@ -211,9 +232,19 @@ class ChatCompletionsBackend(ContextBackend):
         foot = {name: head.pop(name) for name in _BEHIND if name in head}
         rendering, zones, trailing = self._said(request)
         try:
-            return rendering.body(head, zones, trailing, self.dialect, foot)
+            return rendering.body(head, zones, trailing, self.dialect_of(model), foot)
         except TypeError as error:
             raise InvalidOptions(f"an option can't be written as JSON: {error}") from error
+
+    def _compared(self, completion: Completion, request: Request) -> Completion:
+        """The completion, which says so if another model answered than was asked for."""
+        asked, answered = request.options.model or self.default_model or "", completion.model
+        if not answered or self.is_same_model(asked, answered):
+            return completion
+        if (asked, answered) not in self._changed:
+            self._changed.add((asked, answered))
+            _log.warning("%s: %s was asked, %s answered", self.vendor, asked, answered)
+        return completion.model_copy(update={"model_changed": True})
 
     def _said(self, request: Request) -> tuple[Rendering, Zones, tuple[Any, ...]]:
         """What is rendered: the request as it is, or what an overridden method made of it."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from agent_context.options import Overhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
@@ -41,6 +42,8 @@ _PRO = Accepts(
     while_thinking=_THINKING,
     strict_tools=False,
     response_formats=frozenset({"text", "json_object"}),
+    images=False,  # they would be dropped, with status 200
+    other_parts=frozenset(),
     advice={
         "temperature": "it would be ignored; set thinking=False, or leave it out",
         "top_p": "it would be ignored; leave it out",
@@ -50,7 +53,35 @@ _PRO = Accepts(
     },
 )
 _FLASH = replace(
-    _PRO, plain=Limits(top_p=(1.0, 1.0)), while_thinking=replace(_THINKING, top_p=(0.95, 1.0))
+    _PRO,
+    plain=Limits(top_p=(1.0, 1.0)),
+    while_thinking=replace(_THINKING, top_p=(0.95, 1.0)),
+    images=True,
+    other_parts=frozenset({"file"}),
+)
+
+# Measured with the renderer of deepseek-recipe 0.2.0 and the vocabulary of V4 (2026-11).
+_FLASH_OVERHEAD = Overhead(
+    request=3,
+    system=1,
+    user=1,
+    assistant=3,
+    tool=8,
+    reasoning=1,
+    calls=10,
+    call=10,
+    argument=14,
+    tools=214,
+    spaced_json=True,
+    thinking=26,
+)
+_PRO_OVERHEAD = replace(
+    _FLASH_OVERHEAD,
+    calls=14,
+    call=12,
+    tools=223,
+    thinking=79,
+    efforts={"minimal": 0, "low": 0, "max": 92},
 )
 
 _FLASH_FACTS = ChatFacts(
@@ -60,9 +91,11 @@ _FLASH_FACTS = ChatFacts(
     default_reserve=16_384,
     thinks=True,
     sends_reasoning=True,
+    reasoning_needs_tools=True,
+    overhead=_FLASH_OVERHEAD,
     accepts=_FLASH,
 )
-_PRO_FACTS = replace(_FLASH_FACTS, accepts=_PRO)
+_PRO_FACTS = replace(_FLASH_FACTS, overhead=_PRO_OVERHEAD, accepts=_PRO)
 
 
 class DeepSeekBackend(ChatCompletionsBackend):
@@ -77,6 +110,10 @@ class DeepSeekBackend(ChatCompletionsBackend):
         name="deepseek", vendor="deepseek", keep_reasoning=True, backfill_reasoning=True
     )
     default_model: ClassVar[str | None] = "deepseek-flash"
+    aliases: ClassVar[Mapping[str, str]] = {
+        "deepseek-v4-flash": "deepseek-flash",
+        "deepseek-v4-flash-vision-exp": "deepseek-flash",
+    }
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
         "deepseek-flash": _FLASH_FACTS,
         "deepseek-v4-pro": _PRO_FACTS,

@@ -34,6 +34,7 @@ _ADVICE = {
     "temperature": "leave it out, or take a model that doesn't reason, such as gpt-4.1",
     "top_p": "leave it out, or take a model that doesn't reason, such as gpt-4.1",
     "stop": "leave it out, or take a model that doesn't reason, such as gpt-4.1",
+    "thinking": "it always reasons; choose its least effort, or take gpt-5.4",
     "tools_while_thinking": "set effort='none', or take gpt-5.2",
 }
 
@@ -45,6 +46,7 @@ _CLASSIC = Accepts(
     while_thinking=Limits(stop=4),
     most_tools=128,
     longest_tool_name=64,
+    other_parts=frozenset({"input_audio", "file"}),
     advice={
         "thinking": "take a model that reasons, such as gpt-5.4",
         "effort": "take a model that reasons, such as gpt-5.4",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from agent_context.options import Overhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
@@ -46,6 +47,8 @@ _SWITCHED = Accepts(
     longest_tool_name=64,
     response_formats=frozenset({"text", "json_object"}),
     seed=False,
+    images=False,
+    other_parts=frozenset(),
     advice={
         "effort": "set thinking, or take glm-5.2",
         "temperature": "choose from 0 to 1",
@@ -75,11 +78,24 @@ _GLM_5_3 = replace(
     },
 )
 
+_SEES = replace(_SWITCHED, images=True, other_parts=frozenset({"video_url", "file_url"}))
+
 _200K = ChatFacts(
     context_window=200_000,
     max_output=131_072,
     vocabulary="glm4",
-    message_overhead=6,
+    # Of the templates that are published with GLM-4.5 and 4.7 (zai-org, 2026), at their most.
+    overhead=Overhead(
+        request=5,
+        system=2,
+        user=2,
+        assistant=6,
+        tool=8,
+        call=8,
+        argument=10,
+        tools=115,
+        spaced_json=True,
+    ),
     default_reserve=16_384,
     thinks=True,
     sends_reasoning=True,
@@ -111,7 +127,12 @@ class ZhipuBackend(ChatCompletionsBackend):
     )
     headers: ClassVar[Mapping[str, str]] = {"Accept-Language": "en-US,en"}
     dialect: ClassVar[Dialect] = Dialect(
-        name="zhipu", vendor="zhipu", keep_reasoning=True, needs_user=True, merge_same_role=True
+        name="zhipu",
+        vendor="zhipu",
+        keep_reasoning=True,
+        needs_user=True,
+        merge_same_role=True,
+        names=False,
     )
     default_model: ClassVar[str | None] = "glm-5.2"
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
@@ -119,15 +140,16 @@ class ZhipuBackend(ChatCompletionsBackend):
         "glm-5.2": _5_2,
         "glm-5.1": _200K,
         "glm-5": _200K,
-        "glm-5v": _200K,
+        "glm-5v": replace(_200K, accepts=_SEES),
         "glm-4.7": _200K,
         "glm-4.6": _200K,
-        "glm-4.6v": replace(_200K, context_window=128_000, max_output=32_768),
+        "glm-4.6v": replace(_200K, context_window=128_000, max_output=32_768, accepts=_SEES),
         "glm-4.5": replace(_200K, context_window=128_000, max_output=98_304),
+        "glm-4.5v": replace(_200K, context_window=128_000, max_output=98_304, accepts=_SEES),
     }
     default_facts: ClassVar[ChatFacts] = replace(
         _200K,
         context_window=128_000,
         max_output=32_768,
-        accepts=replace(_SWITCHED, max_output_known=False),
+        accepts=replace(_SEES, max_output_known=False),
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, ClassVar, cast
 
 import httpx
@@ -433,3 +433,53 @@ async def test_scratch_goes_last() -> None:
         await backend.aclose()
 
     assert json.loads(server.requests[0].body)["messages"][-1]["content"] == "It is 12:00."
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "answered", "changed"),
+    [
+        ("m", "m", False),
+        ("m", "", False),
+        ("gpt-5.4", "gpt-5.4-2026-03-05", False),
+        ("qwen3-max", "qwen3-max-0923", False),
+        ("Qwen3:latest", "qwen3", False),
+        ("openai/gpt-5:free", "openai/gpt-5", False),
+        ("old", "new", False),
+        ("gpt-5.4", "gpt-5.4-mini", True),
+        ("gpt-5.4-2026-03-05", "gpt-5.4-2026-09-01", True),
+        ("qwen3:8b", "qwen3:4b", True),
+        ("deepseek-chat", "deepseek-flash", True),
+    ],
+)
+async def test_another_model_s_answer_is_told(
+    asked_for: str, answered: str, changed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Renaming(ChatCompletionsBackend):
+        aliases: ClassVar[Mapping[str, str]] = {"old": "new"}
+
+    reply = {**OK, "model": answered}
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=reply))
+    backend = Renaming(base_url="http://x", transport=transport)
+
+    whole = await backend.send(asked(backend, model=asked_for))
+    last = [event async for event in backend.send_stream(asked(backend, model=asked_for))][-1]
+
+    assert isinstance(last, Finished)
+    assert whole.model_changed is last.completion.model_changed is changed
+    told = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [record.getMessage() for record in told] == (
+        [f"compatible: {asked_for} was asked, {answered} answered"] if changed else []
+    )
+
+
+async def test_what_leaked_is_stored_and_stays_here() -> None:
+    leaked = {**OK, "choices": [{"message": {"content": "<｜DSML｜ calls>"}}]}
+    server = Recorded(leaked)
+    backend = DeepSeekBackend(api_key="k", transport=server)
+
+    message = (await backend.send(asked(backend))).message
+    body = await sent(backend, server, Message.user("q"), message)
+
+    assert message.leaked_markup
+    assert backend.message_from_json(backend.message_to_json(message)) == message
+    assert body["messages"][1] == {"role": "assistant", "content": "<｜DSML｜ calls>"}

@@ -1,6 +1,7 @@
 """The contract suite, run on every backend of ours."""
 
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import httpx
 import pytest
@@ -8,9 +9,19 @@ import pytest
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import BackendError
 from agent_context.messages import Completion, Message
+from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, StreamEvent, TextDelta
 from agent_context.testing import BackendContract
 from agent_context_backends.chat_completions import ChatCompletionsBackend
+from agent_context_backends.compatible import (
+    KimiBackend,
+    LlamaCppBackend,
+    LMStudioBackend,
+    OllamaBackend,
+    OpenRouterBackend,
+    QwenBackend,
+    VllmBackend,
+)
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.scripted import ScriptedBackend
@@ -52,6 +63,38 @@ class TestOpenAI(OverHttp):
 
 class TestZhipu(OverHttp):
     backend = ZhipuBackend
+
+
+class TestKimi(OverHttp):
+    backend = KimiBackend
+
+
+class TestQwen(OverHttp):
+    backend = QwenBackend
+
+
+class OnOwnMachine(OverHttp):
+    options: ClassVar[SendOptions] = SendOptions(model="m", max_tokens=64)
+
+
+class TestVllm(OnOwnMachine):
+    backend = VllmBackend
+
+
+class TestOllama(OnOwnMachine):
+    backend = OllamaBackend
+
+
+class TestLlamaCpp(OverHttp):
+    backend = LlamaCppBackend
+
+
+class TestLMStudio(OnOwnMachine):
+    backend = LMStudioBackend
+
+
+class TestOpenRouter(OverHttp):
+    backend = OpenRouterBackend
 
 
 class TestScripted(BackendContract):

@@ -213,3 +213,94 @@ def test_errors_inside_a_stream_have_their_class(
     found = failure_in_stream(said, vendor="openai")
 
     assert (found.kind, found.status) == (kind, status)
+
+
+@pytest.mark.parametrize(
+    ("body", "window", "needed"),
+    [
+        (payload("ds-overflow")["body"], 1_048_576, 1_100_000),
+        (
+            error(
+                "This model's maximum context length is 128000 tokens. However, your messages "
+                "resulted in 130000 tokens.",
+                code="context_length_exceeded",
+            ),
+            128_000,
+            130_000,
+        ),
+        (
+            error(
+                "This endpoint's maximum context length is 9 tokens. However, you requested about "
+                "12 tokens"
+            ),
+            9,
+            12,
+        ),
+        (error("Input length (26) exceeds model's maximum context length (20)."), 20, 26),
+        (error("Your request exceeded model token limit: 26 (requested: 30)"), 26, 30),
+        (error("Range of input length should be [1, 258048]"), 258_048, None),
+        (error(type="exceed_context_size_error", n_ctx=8, n_prompt_tokens=11), 8, 11),
+        (error("Prompt exceeds max length", code="1261"), None, None),
+        (error("the key has 12 tokens", code="invalid_api_key"), None, None),
+    ],
+)
+def test_an_overflow_says_its_numbers(body: object, window: int | None, needed: int | None) -> None:
+    found = failure(400, body)
+
+    assert (found.window, found.needed) == (window, needed)
+
+
+@pytest.mark.parametrize("code", ["1308", "1310"])
+@pytest.mark.parametrize(
+    "text", ["Your limit will reset at {}", "已达到使用上限，您的限额将在 {} 重置。"]
+)
+def test_a_used_up_plan_says_in_both_languages_when_it_is_renewed(code: str, text: str) -> None:
+    reset = datetime.now(UTC) + timedelta(hours=9)
+
+    found = failure(429, error(text.format(f"{reset:%Y-%m-%d %H:%M:%S}"), code=code))
+
+    assert (found.kind, found.retryable) == (K.QUOTA, False)
+    assert found.retry_after is not None
+    assert abs(found.retry_after - 3600) < 5
+
+
+@pytest.mark.parametrize(
+    ("codes", "kind", "retryable"),
+    [
+        (("1000", "1001", "1002", "1003", "1004", "1100"), K.AUTH, False),
+        (("1110", "1111", "1112", "1121", "1220", "1221", "1222"), K.AUTH, False),
+        (("1120", "1200", "1230", "1234", "1305"), K.OVERLOADED, True),
+        (("1113", "1304", "1308", "1309", "1310", "1311", "1321"), K.QUOTA, False),
+        (("1210", "1211", "1212", "1215"), K.UNSUPPORTED_PARAMETER, False),
+        (("1213", "1214"), K.HISTORY_REJECTED, False),
+        (("1231",), K.PROTOCOL, True),
+        (("1261",), K.CONTEXT_OVERFLOW, False),
+        (("1300", "1301"), K.CONTENT_FILTERED, False),
+        (("1302", "1303"), K.RATE_LIMITED, True),
+    ],
+)
+@pytest.mark.parametrize("status", [400, 429, 500])
+@pytest.mark.parametrize("text", ["no", "不行"])
+def test_zhipu_s_codes_count_whatever_the_status_and_the_language(
+    codes: tuple[str, ...], kind: ErrorKind, retryable: bool, status: int, text: str
+) -> None:
+    for code in codes:
+        for body in (error(text, code=code), {"code": int(code), "msg": text}):
+            found = failure(status, body, vendor="zhipu")
+            assert (code, found.kind, found.retryable) == (code, kind, retryable)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "credit_balance_exhausted",
+        "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+    ],
+)
+def test_an_empty_account_is_not_asked_again(code: str) -> None:
+    assert failure(429, error(code=code), headers={"retry-after": "1"}).kind is K.QUOTA
+    assert not failure(429, error(type=code)).retryable

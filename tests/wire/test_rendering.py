@@ -1,6 +1,7 @@
 """Rendering from a cache gives the bytes that rendering from nothing gives."""
 
 import json
+from dataclasses import replace
 from threading import Thread
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from agent_context.messages import ImagePart, Message, Origin
+from agent_context.messages import ImagePart, Message, Origin, OtherPart, ToolCall
 from agent_context.records import Record, record_of
 from agent_context.vector import Vector
 from agent_context.wire import rendering
@@ -32,6 +33,9 @@ from tests.histories import (
 )
 
 EDITS = ["append", "append", "append", "append", "extend", "insert", "update", "remove", "rewind"]
+TEMPLATE = Dialect(
+    name="template", vendor="", needs_user=True, merge_same_role=True, late_system_role="user"
+)
 HEAD = {"model": "m", "stream": True}
 
 
@@ -57,11 +61,12 @@ def edited(zones: Zones, edit: str, data: DataObject) -> Zones:
 
 def expected(zones: Zones, trailing: list[Record], dialect: Dialect) -> bytes:
     """The body, written down plainly."""
-    pieces = [rendered(record, dialect) for record in repaired([*zones, *trailing], dialect)]
+    legal = repaired([*zones, *trailing], dialect)
+    pieces = [rendered(record, dialect, late=at > 0) for at, record in enumerate(legal)]
     return b'{"model":"m","stream":true,"messages":[' + b",".join(pieces) + b"]}"
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
+@pytest.mark.parametrize("dialect", [*DIALECTS, TEMPLATE], ids=lambda dialect: str(dialect.name))
 @settings(max_examples=250, deadline=None)
 @given(
     histories,
@@ -81,6 +86,16 @@ def test_what_was_rendered_before_does_not_show(
     for edit, trailing in steps:
         zones = edited(zones, edit, data)
         assert cache.body(HEAD, zones, trailing, dialect) == expected(zones, trailing, dialect)
+
+
+def test_a_call_that_was_merged_into_another_zone_may_be_removed() -> None:
+    cache, zones = Rendering(), Zones(Vector.of([said("kept")]))
+    calling = zones.append(asking("a"))
+    cache.body(HEAD, calling, (), ZHIPU)
+
+    without = calling.remove(0)
+
+    assert cache.body(HEAD, without, (), ZHIPU) == expected(without, [], ZHIPU)
 
 
 def test_another_dialect_or_a_compression_renders_anew() -> None:
@@ -109,9 +124,9 @@ def test_a_request_begins_as_the_one_before_it(dialect: Dialect) -> None:
 def test_only_what_is_new_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Record] = []
 
-    def counting(record: Record, dialect: Dialect) -> bytes:
+    def counting(record: Record, dialect: Dialect, *, late: bool) -> bytes:
         counted.append(record)
-        return rendered(record, dialect)
+        return rendered(record, dialect, late=late)
 
     cache, zones, last = Rendering(), zones_of([user(), said()] * 500), user("new")
     cache.body(HEAD, zones, (), DEEPSEEK)
@@ -209,14 +224,42 @@ def test_names_go_out_only_where_they_are_known() -> None:
     assert wire(message, ZHIPU) == {"role": "user", "content": "x"}
 
 
-def test_images_go_out_without_their_size_or_as_a_word() -> None:
-    image = {"url": "data:x", "detail": "low"}
-    part: dict[str, Any] = {**image, "width": 1, "height": 2}
-    message, shown = Message.user([ImagePart(**part)]), Message.assistant([ImagePart(**part)])
+DATA = "data:image/png;base64,AAAA"
+AUDIO: dict[str, Any] = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
+
+
+def left_out(what: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": f"[{what} left out: it can't be sent to this model]"}]
+
+
+def test_images_go_out_without_their_size() -> None:
+    image = {"url": DATA, "detail": "low"}
+    message = Message.user([ImagePart.model_validate({**image, "width": 1, "height": 2})])
 
     assert wire(message, OPENAI)["content"] == [{"type": "image_url", "image_url": image}]
-    assert wire(message, ZHIPU)["content"] == [{"type": "text", "text": "[image]"}]
-    assert wire(shown, OPENAI)["content"] == [{"type": "text", "text": "[image]"}]
+
+
+@pytest.mark.parametrize("url", ["file:///x.png", "data:x", "x.png", ""])
+def test_an_image_that_no_server_can_fetch_is_told_in_words(url: str) -> None:
+    assert wire(Message.user([ImagePart(url=url)]), OPENAI)["content"] == left_out("image")
+
+
+def test_what_a_model_cannot_see_or_hear_is_told_in_words() -> None:
+    image, audio = Message.user([ImagePart(url=DATA)]), Message.user([OtherPart(data=AUDIO)])
+    deaf = replace(OPENAI, other_parts=frozenset({"file"}))
+
+    assert wire(image, ZHIPU)["content"] == left_out("image")
+    assert wire(Message.assistant([ImagePart(url=DATA)]), OPENAI)["content"] == left_out("image")
+    assert wire(audio, OPENAI)["content"] == [AUDIO]
+    assert wire(audio, deaf)["content"] == left_out("audio")
+
+
+@pytest.mark.parametrize(("name", "legal"), [("a.b", "a_b"), ("", "unknown"), ("x" * 70, "x" * 64)])
+def test_names_that_no_api_takes_are_made_legal(name: str, legal: str) -> None:
+    called = Message.assistant(tool_calls=[ToolCall(id="1", name=name)])
+
+    assert wire(called, OPENAI)["tool_calls"][0]["function"]["name"] == legal
+    assert wire(Message.user("x", name="ann lee"), OPENAI)["name"] == "ann_lee"
 
 
 def test_unknown_fields_of_a_call_stay_with_their_vendor() -> None:
