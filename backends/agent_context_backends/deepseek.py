@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from agent_context.options import CacheRule
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
@@ -53,6 +54,17 @@ _FLASH = replace(
     _PRO, plain=Limits(top_p=(1.0, 1.0)), while_thinking=replace(_THINKING, top_p=(0.95, 1.0))
 )
 
+# Where entries begin and what they round to is not documented: these are the recorded figures.
+_CACHE = CacheRule(
+    ratio=1 / 50,
+    least=1_024,
+    step=64,
+    matches="requests",
+    lifetime=3_600.0,
+    price=0.30,
+    source="api-docs.deepseek.com, context caching (2026-10); litellm 1.110.2, prices (2026-11)",
+)
+
 _FLASH_FACTS = ChatFacts(
     context_window=1_048_576,
     max_output=393_216,
@@ -60,9 +72,10 @@ _FLASH_FACTS = ChatFacts(
     default_reserve=16_384,
     thinks=True,
     sends_reasoning=True,
+    cache=_CACHE,
     accepts=_FLASH,
 )
-_PRO_FACTS = replace(_FLASH_FACTS, accepts=_PRO)
+_PRO_FACTS = replace(_FLASH_FACTS, accepts=_PRO, cache=replace(_CACHE, ratio=1 / 30, price=1.32))
 
 
 class DeepSeekBackend(ChatCompletionsBackend):
@@ -88,6 +101,7 @@ class DeepSeekBackend(ChatCompletionsBackend):
         context_window=128_000,
         max_output=8_192,
         default_reserve=8_192,
+        cache=replace(_CACHE, ratio=1 / 30, price=None),
         accepts=replace(_PRO, max_output_known=False),
     )
 
