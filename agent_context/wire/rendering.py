@@ -84,7 +84,9 @@ class _Tail:
         if not dialect.merge_same_role:
             return next(cuts(self.stored))
         # The last message may still grow, and a cut must not divide one that was merged.
-        starts = self.legal.sources[: bisect_left(self.legal.sources, len(self.stored))]
+        # A result stands at its call's index, where no message starts if the call was merged.
+        pairs = zip(self.legal.sources, self.legal.records, strict=True)
+        starts = [n for n, r in pairs if n < len(self.stored) and r.role is not Role.TOOL]
         last, whole = max(starts, default=0), frozenset(starts)
         return next((cut for cut in cuts(self.stored) if cut <= last and cut in whole), 0)
 
