@@ -5,10 +5,11 @@ Pure: two requests are compared by what they say, whatever backend renders them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sized
 from enum import StrEnum
 from itertools import chain, takewhile
+
+from msgspec import Struct, field
 
 from agent_context.groups import cuts
 from agent_context.messages import Role, Usage
@@ -18,7 +19,16 @@ from agent_context.wire.dialect import Dialect
 from agent_context.wire.repair import Change, legal_part
 from agent_context.zones import Zone, Zones
 
-__all__ = ["Cause", "LedgerReport", "PrefixReport", "Sent", "Shared", "compared", "foretold"]
+__all__ = [
+    "Cause",
+    "LedgerReport",
+    "PrefixReport",
+    "Sent",
+    "Shared",
+    "compared",
+    "ends_of",
+    "foretold",
+]
 
 _MOST_ENDS = 32
 _SUBSTANTIAL = 1_000
@@ -60,8 +70,7 @@ _CAUSES = {
 _ORDER = list(Cause)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefixReport:
+class PrefixReport(Struct, frozen=True, kw_only=True):
     """How one request compares with the one before it. Figures are tokens of input."""
 
     cause: Cause | None = None
@@ -105,8 +114,7 @@ class PrefixReport:
         return None if self.rule is None or self.saved is None else self.rule.money(self.saved)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerReport:
+class LedgerReport(Struct, frozen=True, kw_only=True):
     """What the turns of a conversation had from their vendors' caches. Figures are tokens."""
 
     turns: int = 0
@@ -148,8 +156,7 @@ class LedgerReport:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Sent(Struct, frozen=True, kw_only=True):
     """What a request held."""
 
     backend: object
@@ -173,14 +180,18 @@ class Sent:
         return len(self.zones.immutable) + len(self.zones.compressed) + self.stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class Shared(Struct, frozen=True, kw_only=True):
     """What two requests begin with."""
 
     records: int = 0
     cause: Cause | None = None
     fields: tuple[str, ...] = ()
     at: int | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing can be found, whatever the messages say."""
+        return bool(self.fields) or self.cause is Cause.BACKEND
 
 
 def compared(last: Sent, now: Sent, rules: Dialect, *, compressed: bool) -> Shared:
@@ -192,7 +203,7 @@ def compared(last: Sent, now: Sent, rules: Dialect, *, compressed: bool) -> Shar
         return Shared(cause=found, fields=names)
     same = _common(last.zones, now.zones)
     grew = same >= last.lasting
-    at = _first_difference(last, now, rules, grew=grew)
+    at = _first_difference(last, now, rules, min(same, last.lasting))
     if at is None:
         return Shared(records=same if grew else min(len(last.zones), len(now.zones)))
     if grew:
@@ -226,21 +237,34 @@ def _common(last: Zones, now: Zones) -> int:
 # also differ and yet go out the same: what says nothing is never sent.
 
 
-def _first_difference(last: Sent, now: Sent, rules: Dialect, *, grew: bool) -> int | None:
+def _first_difference(last: Sent, now: Sent, rules: Dialect, same: int) -> int | None:
     """The first stored message of `last` that goes out otherwise in `now`."""
     fixed = any(record.role is Role.TOOL for record in chain(last.trailing, now.trailing))
-    start = 0
-    if grew and not fixed:
-        if not rules.merge_same_role and not _answers_earlier(last, now):
-            return None
-        newest = next(cut for cut in cuts(now.zones.incremental) if cut <= last.stored)
-        start = last.lasting - last.stored + newest
+    quiet = same == last.lasting and not (fixed or rules.merge_same_role)
+    if quiet and not _answers_earlier(last, now):
+        return None
+    start = 0 if fixed else _newest_cut(last, now, same)
     old = _stored_part(last, start, rules)
     if not old:
         start, old = 0, _stored_part(last, 0, rules)
     pairs = zip(old, _pieces(now, start, rules), strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0][1].body == pair[1][1].body, pairs))
-    return None if same == len(old) else old[same][0]
+    equal = sum(1 for _ in takewhile(lambda pair: pair[0][1].body == pair[1][1].body, pairs))
+    return None if equal == len(old) else old[equal][0]
+
+
+def _newest_cut(last: Sent, now: Sent, same: int) -> int:
+    """An index before `same` from which both may be repaired on their own."""
+    before = (*last.zones.immutable, *last.zones.compressed)
+    if same <= len(before) or any(record.calls for record in before):
+        return 0
+    one, other = cuts(last.zones.incremental), cuts(now.zones.incremental)
+    at, level = next(one), next(other)
+    while at != level or at >= same - len(before):
+        if at >= level:
+            at = next(one, 0)
+        if level > at:
+            level = next(other, 0)
+    return len(before) + at
 
 
 def _answers_earlier(last: Sent, now: Sent) -> bool:
@@ -297,34 +321,30 @@ def foretold(
     total: int,
     rule: CacheRule | None,
     weigh: Callable[[int], int],
-) -> tuple[Sent, PrefixReport]:
+) -> PrefixReport:
     """What the vendor's rule makes of it. `weigh` gives the tokens of so many first records."""
     if last is None:
-        predicted = None if rule is None else 0
-        report = PrefixReport(total=total, rule=rule, predicted=predicted)
-        return replace(now, ends=_ends((), now, 0, rule)), report
+        return PrefixReport(total=total, rule=rule, predicted=None if rule is None else 0)
 
     def tokens(records: int) -> int:
+        if shared.lost:
+            return 0
         return last.tokens if records == len(last.zones) else min(weigh(records), last.tokens)
 
-    lost = shared.cause is not None and (shared.fields or shared.cause is Cause.BACKEND)
-    report = PrefixReport(
+    predicted = None
+    if rule is not None:
+        found = 0 if _expired(rule, now.when - last.when) else _found(last, shared.records, rule)
+        predicted = rule.served(tokens(found)) if found else 0
+    return PrefixReport(
         cause=shared.cause,
         fields=shared.fields,
         at=shared.at,
         total=total,
         before=last.tokens,
-        shared=0 if lost else tokens(shared.records),
+        shared=tokens(shared.records),
+        predicted=predicted,
         rule=rule,
     )
-    ends = _ends(() if lost else last.ends, now, shared.records, rule)
-    now = replace(now, ends=ends)
-    if rule is None:
-        return now, report
-    found = 0
-    if not lost and not _expired(rule, now.when - last.when):
-        found = _found(last, shared.records, rule)
-    return now, replace(report, predicted=rule.served(tokens(found)) if found else 0)
 
 
 def _expired(rule: CacheRule, seconds: float) -> bool:
@@ -338,19 +358,19 @@ def _found(last: Sent, records: int, rule: CacheRule) -> int:
     return max((end for end in last.ends if end <= records), default=0)
 
 
-def _ends(
-    before: tuple[int, ...], now: Sent, shared: int, rule: CacheRule | None
+def ends_of(
+    last: Sent | None, zones: Zones, trailing: Sized, shared: Shared, rule: CacheRule | None
 ) -> tuple[int, ...]:
-    """Where entries end once `now` has been answered."""
+    """Where entries of the cache end once a request with these zones has been answered."""
     if rule is None or rule.matches == "beginning":
         return ()
-    ends = {end for end in before if end <= shared}
+    before = () if last is None or shared.lost else last.ends
+    ends = {end for end in before if end <= shared.records}
     if rule.matches == "breakpoints":
-        ends.add(_last_heard(now.zones))
-    elif not now.trailing:
-        ends.add(len(now.zones))
-    if rule.matches == "requests":
-        ends.add(shared)
+        ends.add(_last_heard(zones))
+    else:
+        ends.add(shared.records)
+        ends.add(0 if trailing else len(zones))
     return tuple(sorted(ends - {0}))[-_MOST_ENDS:]
 
 

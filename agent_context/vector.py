@@ -110,13 +110,13 @@ class Vector:
 
     def common(self, other: Vector) -> int:
         """How many records both begin with that say the same; ids may differ."""
+        if self.shares(other, len(self)):
+            return len(self)
         count = 0
         for one, two in zip(self._full, other._full, strict=False):
             if not _same(one, two):
                 break
             count += _CHUNK
-        if count == len(self) or count == len(other):
-            return count
         pairs = zip(self._from(count), other._from(count), strict=False)
         return count + sum(1 for _ in takewhile(_equal, pairs))
 

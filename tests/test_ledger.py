@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent_context.ledger import (
@@ -15,6 +16,7 @@ from agent_context.ledger import (
     Sent,
     Shared,
     compared,
+    ends_of,
     foretold,
 )
 from agent_context.messages import Usage
@@ -48,9 +50,11 @@ def outlook(last: Sent | None, now: Sent, rule: CacheRule | None = RULE) -> Pref
 
 def followed(last: Sent | None, now: Sent, rule: CacheRule | None) -> tuple[Sent, PrefixReport]:
     both = Shared() if last is None else shared(last, now)
-    return foretold(
+    report = foretold(
         last, now, both, total=now.tokens + 7, rule=rule, weigh=lambda count: count * 1_000
     )
+    ends = ends_of(last, now.zones, now.trailing, both, rule)
+    return msgspec.structs.replace(now, ends=ends), report
 
 
 # What is shared

@@ -6,9 +6,10 @@ It never blocks: whatever takes time runs outside and comes back as a message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never, cast
+
+from msgspec.structs import replace
 
 from agent_context import events
 from agent_context.backend import ContextBackend

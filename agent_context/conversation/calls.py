@@ -6,7 +6,7 @@ It works on the zones that it was given, reports back with one message, and chan
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agent_context.breakdown import Breakdown
 from agent_context.compression.editor import Edit, Editor
@@ -101,7 +101,7 @@ def _compare(call: Call, zones: Zones) -> None:
     if call.breakdown is None:
         return
     exchange, options, scratch = call.exchange, call.options, scratch_of(call.options)
-    before = replace(call.before, compressed=call.before.compressed or call.compressed)
+    before = Before(call.before.last, call.before.compressed or call.compressed)
     call.prefix = prefix_of(exchange, before, zones, call.records, scratch, options, call.breakdown)
     if call.prefix.report.cause is not None:
         call.broken(call.prefix.report)

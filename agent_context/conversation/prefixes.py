@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agent_context import events
 from agent_context.breakdown import Breakdown
 from agent_context.conversation.exchange import Exchange
 from agent_context.conversation.state import State
-from agent_context.ledger import LedgerReport, PrefixReport, Sent, Shared, compared, foretold
+from agent_context.ledger import (
+    LedgerReport,
+    PrefixReport,
+    Sent,
+    Shared,
+    compared,
+    ends_of,
+    foretold,
+)
 from agent_context.messages import Usage
 from agent_context.options import SendOptions
 from agent_context.records import Record
@@ -22,8 +32,7 @@ from agent_context.zones import Zones
 __all__ = ["Before", "Books", "Prefix", "prefix_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(Struct, frozen=True):
     """What a request is compared with."""
 
     last: Sent | None = None
@@ -31,8 +40,7 @@ class Before:
     """Whether a compression came since."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """A request, and how it compares with the one before."""
 
     sent: Sent
@@ -49,7 +57,8 @@ def prefix_of(
     breakdown: Breakdown,
 ) -> Prefix:
     """Compare the request that says `zones`, `records` and `trailing`, and takes `breakdown`."""
-    now = Sent(
+    last, rule = before.last, exchange.facts(options).cache
+    sent = Sent(
         backend=exchange.backend,
         head=exchange.head(options),
         zones=zones.extend(records) if records else zones,
@@ -59,17 +68,13 @@ def prefix_of(
         when=time.monotonic(),
     )
     shared = Shared()
-    if before.last is not None:
+    if last is not None:
         dialect = exchange.backend.dialect
-        shared = compared(before.last, now, dialect, compressed=before.compressed)
-    sent, report = foretold(
-        before.last,
-        now,
-        shared,
-        total=breakdown.total,
-        rule=exchange.facts(options).cache,
-        weigh=_weighing(exchange, now.zones, options, breakdown),
-    )
+        shared = compared(last, sent, dialect, compressed=before.compressed)
+    weigh = _weighing(exchange, sent.zones, options, breakdown)
+    report = foretold(last, sent, shared, total=breakdown.total, rule=rule, weigh=weigh)
+    if ends := ends_of(last, sent.zones, trailing, shared, rule):
+        sent = replace(sent, ends=ends)
     return Prefix(sent, report)
 
 
