@@ -289,8 +289,8 @@ class _Conversation(Guarded):
             return
         if self._compressions is not None:
             self._compressions.release()
-        if turn.filled_past_soft_limit():
-            self._compression_keeper().ahead(turn.options)
+        if turn.call is not None and turn.filled_past_soft_limit():
+            self._compression_keeper().ahead(turn.options, turn.call.exchange)
         turns.go_on()
 
     def on_stop(self) -> None:

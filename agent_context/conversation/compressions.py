@@ -97,10 +97,10 @@ class Compressions:
         strategy = checked("strategy", asked.strategy or self._settings.strategy, Strategy)
         return self._start(_Work(asked, strategy, options, self._exchange))
 
-    def ahead(self, options: SendOptions) -> None:
+    def ahead(self, options: SendOptions, exchange: Exchange) -> None:
         """Begin a compression that will be needed soon, unless one is under way."""
         if not self._works:
-            reply = self._start(_Work(None, self._settings.strategy, options, self._exchange))
+            reply = self._start(_Work(None, self._settings.strategy, options, exchange))
             reply.add_done_callback(_log_failure)
 
     def _start(self, work: _Work) -> Reply[CompressionReport]:

@@ -136,6 +136,24 @@ def test_a_compression_asks_the_backend_that_it_began_with(talk: Talk) -> None:
     assert (len(old.requests), len(new.requests)) == (1, 1)
 
 
+def test_a_compression_ahead_of_need_asks_the_backend_of_its_turn(talk: Talk, seen: Seen) -> None:
+    hold = Hold()
+    old, new = ScriptedBackend([hold, "Old.", "They talked."]), ScriptedBackend()
+    options = SendOptions(model="old", context_window=2_000, max_tokens=100, soft_limit=0.1)
+    ctx = talk(old, options=options, compression=Summarize(keep=1), on_change=seen)
+    ctx.ask(Extend([Message.user("It rains again. " * 30) for _ in range(6)]))
+    turn = ctx.actor_ref.ask(Send(messages=[HELLO]), block=False)
+    assert hold.entered.wait(WAIT)
+
+    ctx.ask(UseBackend(new))
+    hold.release()
+
+    assert turn.get(timeout=WAIT).message.text == "Old."
+    seen.wait_for(events.Compressed)
+    assert [request.options.model for request in old.requests] == ["old", "old"]
+    assert new.requests == []
+
+
 def test_a_fork_takes_the_current_backend(talk: Talk) -> None:
     new = ScriptedBackend(["New."])
     ctx = talk(ScriptedBackend(), options=SendOptions(model="old"))
