@@ -68,7 +68,7 @@ from agent_context.protocol import (
     Update,
     UseBackend,
 )
-from agent_context.ref import Abandoned, ContextRef
+from agent_context.ref import Abandoned, Closing, ContextRef
 from agent_context.runtime import Guarded, PoolActor, Reply, ThreadActor, io_loop, post
 from agent_context.vector import Vector
 from agent_context.zones import Zones
@@ -99,6 +99,7 @@ class _Conversation(Guarded):
         super().__init__()
         self._settings = settings
         self._state = state
+        self._closing: Reply[list[Reply[None]]] | None = None
         self._exchange: Exchange | None = None
         self._turns: Turns | None = None
         self._compressions: Compressions | None = None
@@ -152,6 +153,10 @@ class _Conversation(Guarded):
             return self._answer(cast("Said", message))
         if isinstance(message, Report):
             return self._take_in(message)
+        if isinstance(message, Closing):
+            self._closing = self._closing or Reply()
+            self.stop()
+            return self._closing
         raise UsageMistake(
             f"a conversation is asked with the messages of agent_context, "
             f"not with {type(message).__name__}"
@@ -295,6 +300,11 @@ class _Conversation(Guarded):
 
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
+        self._end_everything()
+        if self._closing is not None:
+            self._closing.set(self._state.deliveries())
+
+    def _end_everything(self) -> None:
         closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
         if self._turns is not None:
             self._turns.close(closed)

@@ -15,7 +15,7 @@ from agent_context.errors import InvalidMessage, InvalidOptions
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, MessageId, new_id
 from agent_context.records import Record, record_of, with_id
-from agent_context.runtime import Delivery
+from agent_context.runtime import Delivery, Reply
 from agent_context.zones import Zones
 
 __all__ = ["State", "views"]
@@ -95,6 +95,10 @@ class State:
             return False
         delivery.close()
         return True
+
+    def deliveries(self) -> list[Reply[None]]:
+        """What is settled, each by itself, when the subscribers have had every event so far."""
+        return [delivery.mark() for delivery in (self._subscribers or {}).values()]
 
     def at_rest(self, message: object) -> Record:
         """A record that may enter the zones: under an id that none of them has."""
