@@ -19,6 +19,7 @@ from agent_context.errors import (
     ErrorKind,
 )
 from agent_context.events import ChangeEvent
+from agent_context.ledger import LedgerReport, PrefixReport
 from agent_context.messages import (
     Completion,
     FinishReason,
@@ -27,7 +28,7 @@ from agent_context.messages import (
     ToolCall,
     Usage,
 )
-from agent_context.options import ModelFacts, SendOptions
+from agent_context.options import CacheRule, ModelFacts, SendOptions
 from agent_context.protocol import (
     Append,
     Cancel,
@@ -44,6 +45,7 @@ from agent_context.protocol import (
     Incremental,
     Insert,
     IsEmpty,
+    Ledger,
     Len,
     Messages,
     Pop,
@@ -56,6 +58,7 @@ from agent_context.protocol import (
     ToJsonl,
     Unsubscribe,
     Update,
+    UseBackend,
 )
 from agent_context.ref import ContextRef
 from agent_context.stream import Stream
@@ -75,6 +78,7 @@ __all__ = [
     "AgentContextError",
     "Append",
     "BackendError",
+    "CacheRule",
     "Cancel",
     "ChangeEvent",
     "Clear",
@@ -99,12 +103,15 @@ __all__ = [
     "Incremental",
     "Insert",
     "IsEmpty",
+    "Ledger",
+    "LedgerReport",
     "Len",
     "Message",
     "Messages",
     "ModelFacts",
     "Pipeline",
     "Pop",
+    "PrefixReport",
     "ReasoningDelta",
     "Remove",
     "Request",
@@ -130,6 +137,7 @@ __all__ = [
     "Update",
     "Usage",
     "UsageReported",
+    "UseBackend",
     "Zone",
     "tiered",
 ]

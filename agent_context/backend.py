@@ -13,8 +13,9 @@ from agent_context.records import Record, message_of, record_of
 from agent_context.stream_events import Assembly, StreamEvent
 from agent_context.tokens import count_message
 from agent_context.wire.chat import events_of, messages_of
+from agent_context.wire.dialect import Dialect
 from agent_context.wire.rendering import Rendering
-from agent_context.wire.repair import repaired
+from agent_context.wire.repair import ANY, repaired
 from agent_context.zones import Zones
 
 __all__ = ["ContextBackend", "Request"]
@@ -48,6 +49,8 @@ class ContextBackend(ABC):
 
     vendor: ClassVar[str] = "custom"
     """Names the company or server behind the model. What only it understands stays with it."""
+    dialect: ClassVar[Dialect] = ANY
+    """How stored messages are written for it."""
 
     @abstractmethod
     async def send(self, request: Request) -> Completion:
@@ -98,6 +101,16 @@ class ContextBackend(ABC):
         """The message that these events amount to."""
         assembly = Assembly.of(chunks)
         return assembly.completion.message if assembly.completion else assembly.message()
+
+    def prefix_fields(self, request: Request) -> Mapping[str, object]:
+        """What a prompt cache looks at beside the messages, by name.
+
+        It may look at the options `model`, `effort`, `thinking`, `tools`, `tool_choice`,
+        `response_format` and `extra`. Where a value differs, nothing is found in the cache.
+        """
+        options = request.options
+        names = ("model", "effort", "thinking", "tools", "tool_choice", "response_format")
+        return {**{name: getattr(options, name) for name in names}, **options.extra}
 
     def estimate_tokens(self, message: Message, facts: ModelFacts) -> int:
         """Tokens that `message` costs in a request, its overhead included."""

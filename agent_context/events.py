@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from agent_context.ledger import Cause
 from agent_context.messages import Message
 
 __all__ = [
     "Appended",
+    "BackendChanged",
+    "CacheMissed",
     "Cancelled",
     "ChangeEvent",
     "Cleared",
@@ -16,6 +19,7 @@ __all__ = [
     "Inserted",
     "Loaded",
     "Popped",
+    "PrefixBroken",
     "Removed",
     "Retained",
     "Rewound",
@@ -126,6 +130,35 @@ class TurnFailed(_Change, frozen=True, kw_only=True):
     error: BaseException
 
 
+class PrefixBroken(_Change, frozen=True, kw_only=True):
+    """A request goes out that doesn't begin with what the last one said: a cache finds less."""
+
+    turn_id: str
+    cause: Cause
+    fields: tuple[str, ...]
+    """The fields of the request that changed, in the vendor's words."""
+    at: int | None
+    """The first message that differs, as an index of the three zones, concatenated."""
+    tokens: int
+    """What was said in the last request and must be read anew."""
+
+
+class CacheMissed(_Change, frozen=True, kw_only=True):
+    """Much of a request was due from the vendor's cache, and next to nothing came from there."""
+
+    turn_id: str
+    predicted: int
+    """Tokens that were due."""
+    cached: int
+    """Tokens that came."""
+
+
+class BackendChanged(_Change, frozen=True, kw_only=True):
+    """From the next turn on the conversation talks to another backend."""
+
+    vendor: str
+
+
 ChangeEvent = (
     Appended
     | Extended
@@ -140,4 +173,7 @@ ChangeEvent = (
     | Rewound
     | Cancelled
     | TurnFailed
+    | PrefixBroken
+    | CacheMissed
+    | BackendChanged
 )

@@ -20,7 +20,15 @@ from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, what_is_wrong
 from agent_context.tools import Tool
 
-__all__ = ["Effort", "ModelFacts", "OnAbort", "OnBusy", "Overhead", "SendOptions"]
+__all__ = [
+    "CacheRule",
+    "Effort",
+    "ModelFacts",
+    "OnAbort",
+    "OnBusy",
+    "Overhead",
+    "SendOptions",
+]
 
 
 OnBusy = Literal["queue", "reject", "interrupt", "steer"]
@@ -151,6 +159,46 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRule:
+    """How a vendor caches the beginnings of prompts, and what that is worth."""
+
+    ratio: float
+    """What a token from the cache costs, in tokens at full price."""
+    write: float = 1.0
+    """What a token costs that is written to the cache."""
+    least: int = 0
+    """Tokens that a beginning must have."""
+    step: int = 1
+    """A hit is a multiple of so many tokens."""
+    matches: Literal["beginning", "requests", "breakpoints"] = "beginning"
+    """What of an earlier request is found again.
+
+    `beginning`: any beginning of it. `requests`: only the whole of it, or what two requests were
+    seen to have in common. `breakpoints`: only its beginning up to the last message of the user or
+    a tool.
+    """
+    lifetime: float | None = None
+    """Seconds without use that an entry survives for sure. None: nobody says."""
+    price: float | None = None
+    """Of a million tokens at full price."""
+    currency: str = "USD"
+    source: str = ""
+    """Who says so, and when."""
+
+    def served(self, tokens: int) -> int:
+        """How many of so many equal tokens come from the cache."""
+        return tokens - tokens % self.step if tokens >= self.least else 0
+
+    def saved(self, cached: int, written: int) -> float:
+        """Tokens at full price that a request cost less than it would have without a cache."""
+        return cached * (1 - self.ratio) - written * (self.write - 1)
+
+    def money(self, tokens: float) -> float | None:
+        """What so many tokens at full price cost, if the price is known."""
+        return None if self.price is None else tokens * self.price / 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """What is known of a model, from its vendor's documentation."""
 
@@ -174,3 +222,5 @@ class ModelFacts:
     """Whether stored reasoning goes back to the model, and so costs input."""
     reasoning_needs_tools: bool = False
     """Whether it is left out of the prompt, and costs nothing, in a request without tools."""
+    cache: CacheRule | None = None
+    """What is known of its prompt cache."""

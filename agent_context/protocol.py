@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct, field
 
+from agent_context.backend import ContextBackend
 from agent_context.breakdown import Breakdown
 from agent_context.compression.report import CompressionReport
 from agent_context.compression.strategy import Strategy
 from agent_context.events import ChangeEvent
+from agent_context.ledger import LedgerReport
 from agent_context.messages import Completion, Message, MessageId, Role
 from agent_context.options import SendOptions
 from agent_context.stream import Stream
@@ -36,6 +38,7 @@ __all__ = [
     "Incremental",
     "Insert",
     "IsEmpty",
+    "Ledger",
     "Len",
     "Messages",
     "Pop",
@@ -49,6 +52,7 @@ __all__ = [
     "ToJsonl",
     "Unsubscribe",
     "Update",
+    "UseBackend",
 ]
 
 R_co = TypeVar("R_co", covariant=True)
@@ -184,6 +188,28 @@ class EstimateTokens(Ask[Breakdown], frozen=True):
     options: SendOptions = field(default_factory=SendOptions)
 
 
+class Ledger(Ask[LedgerReport], frozen=True):
+    """What the turns had from their vendors' prompt caches, and what a turn now would have.
+
+    `next` in the reply is for a turn without messages and with these options.
+    """
+
+    quick: ClassVar[float] = 60.0
+    options: SendOptions = field(default_factory=SendOptions)
+
+
+class UseBackend(Ask[ContextBackend], frozen=True):
+    """From the next turn on talk to another backend. The reply is the one so far.
+
+    A turn in progress ends with the backend that it began with; turns that wait take the new one.
+    `options` go over the conversation's own, of which `model`, `context_window` and `extra` are
+    forgotten, as they were meant for the model so far; so is `model` of a turn that waits.
+    """
+
+    backend: ContextBackend
+    options: SendOptions = field(default_factory=SendOptions)
+
+
 class Send(Ask[Completion], frozen=True):
     """One turn: send the conversation with `messages` at its end, and store them and the answer.
 
@@ -280,6 +306,8 @@ Said = (
     | Incremental
     | FindByRole
     | EstimateTokens
+    | Ledger
+    | UseBackend
     | Send
     | SendStream
     | Compress

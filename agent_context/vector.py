@@ -7,7 +7,7 @@ Records lie in full chunks of 32 and a shorter tail, so an append copies at most
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, takewhile
 from operator import is_
 
 from agent_context.records import Record
@@ -108,6 +108,21 @@ class Vector:
         )
         return same and all(map(is_, self._chunk(chunks)[:rest], other._chunk(chunks)[:rest]))
 
+    def common(self, other: Vector) -> int:
+        """How many records both begin with that say the same; ids may differ."""
+        if self.shares(other, len(self)):
+            return len(self)
+        count = 0
+        for one, two in zip(self._full, other._full, strict=False):
+            if not _same(one, two):
+                break
+            count += _CHUNK
+        pairs = zip(self._from(count), other._from(count), strict=False)
+        return count + sum(1 for _ in takewhile(_equal, pairs))
+
+    def _from(self, start: int) -> Iterator[Record]:
+        return chain(chain.from_iterable(self._full[start // _CHUNK :]), self._tail)
+
     def _chunk(self, index: int) -> tuple[Record, ...]:
         return self._full[index] if index < len(self._full) else self._tail
 
@@ -121,3 +136,8 @@ def _put(chunk: tuple[Record, ...], offset: int, record: Record) -> tuple[Record
 
 def _same(one: tuple[Record, ...], other: tuple[Record, ...]) -> bool:
     return one is other or all(map(is_, one, other))
+
+
+def _equal(pair: tuple[Record, Record]) -> bool:
+    one, two = pair
+    return one is two or one.body == two.body

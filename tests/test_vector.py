@@ -84,3 +84,17 @@ def test_an_append_keeps_all_full_chunks() -> None:
     vector = Vector.of(POOL * 10)
 
     assert vector.append(POOL[0])._full is vector._full
+
+
+@given(st.lists(st.integers(0, 3), max_size=100), st.lists(st.integers(0, 3), max_size=100))
+def test_common_counts_what_both_begin_with(one: list[int], other: list[int]) -> None:
+    shared = [user(str(n)) for n in one]
+    first = Vector.of(shared)
+    second = Vector.of(shared[:50]).extend(user(str(n)) for n in other)
+    expected = 0
+    for left, right in zip(first, second, strict=False):
+        if left.body != right.body:
+            break
+        expected += 1
+
+    assert first.common(second) == second.common(first) == expected

@@ -6,8 +6,12 @@ It never blocks: whatever takes time runs outside and comes back as a message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, assert_never, cast
 
+from msgspec.structs import replace
+
+from agent_context import events
 from agent_context.backend import ContextBackend
 from agent_context.breakdown import Breakdown
 from agent_context.checks import checked
@@ -21,12 +25,14 @@ from agent_context.conversation.compressions import (
     Compressions,
 )
 from agent_context.conversation.exchange import Exchange, scratch_of
+from agent_context.conversation.prefixes import prefix_of
 from agent_context.conversation.settings import Settings
 from agent_context.conversation.state import State, views
-from agent_context.conversation.turns import SwapWanted, TurnEnded, TurnOverdue, Turns
+from agent_context.conversation.turns import PrefixLost, SwapWanted, TurnEnded, TurnOverdue, Turns
 from agent_context.errors import ConversationClosed, InvalidOptions, UsageMistake
 from agent_context.events import ChangeEvent
 from agent_context.jsonl import exported
+from agent_context.ledger import LedgerReport
 from agent_context.messages import Message, Role, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import (
@@ -46,6 +52,7 @@ from agent_context.protocol import (
     Incremental,
     Insert,
     IsEmpty,
+    Ledger,
     Len,
     Messages,
     Pop,
@@ -59,6 +66,7 @@ from agent_context.protocol import (
     ToJsonl,
     Unsubscribe,
     Update,
+    UseBackend,
 )
 from agent_context.ref import Abandoned, Closing, ContextRef
 from agent_context.runtime import Guarded, PoolActor, Reply, ThreadActor, io_loop, post
@@ -67,7 +75,15 @@ from agent_context.zones import Zones
 
 __all__ = ["AgentContext", "ThreadedAgentContext"]
 
-Report = TurnEnded | TurnOverdue | SwapWanted | Abandoned | CompressionEnded | CompressionOverdue
+Report = (
+    TurnEnded
+    | TurnOverdue
+    | SwapWanted
+    | PrefixLost
+    | Abandoned
+    | CompressionEnded
+    | CompressionOverdue
+)
 """What the jobs of a conversation tell it."""
 
 
@@ -167,6 +183,10 @@ class _Conversation(Guarded):
                 return self._view(message)
             case EstimateTokens():
                 return self._estimate(message.options)
+            case Ledger():
+                return self._ledger(message.options)
+            case UseBackend(backend, options):
+                return self._use(backend, options)
             case Send() | SendStream():
                 return self._turn_keeper().accept(message)
             case Compress():
@@ -215,6 +235,31 @@ class _Conversation(Guarded):
         measure = self._dealings().measure
         return io_loop().offload(measure, self._state.zones, scratch_of(chosen), chosen)
 
+    def _ledger(self, options: SendOptions) -> Reply[LedgerReport]:
+        chosen = checked("options", options, SendOptions).over(self._settings.options)
+        zones, exchange, scratch = self._state.zones, self._dealings(), scratch_of(chosen)
+        books = self._turn_keeper().books
+        before, totals = books.before(), books.totals
+
+        def report() -> LedgerReport:
+            breakdown = exchange.measure(zones, scratch, chosen)
+            prefix = prefix_of(exchange, before, zones, (), scratch, chosen, breakdown)
+            return replace(totals, next=prefix.report)
+
+        return io_loop().offload(report)
+
+    def _use(self, backend: ContextBackend, options: SendOptions) -> ContextBackend:
+        before = self._settings.backend
+        checked("backend", backend, ContextBackend)
+        self._settings = self._settings.using(backend, checked("options", options, SendOptions))
+        self._exchange = None
+        if self._turns is not None:
+            self._turns.use(self._settings, self._dealings())
+        if self._compressions is not None:
+            self._compressions.use(self._settings, self._dealings())
+        self._state.announce(lambda: partial(events.BackendChanged, vendor=backend.vendor))
+        return before
+
     def _fork(self, at: int | None) -> ContextRef:
         zones = self._state.zones
         if at is not None:
@@ -230,6 +275,8 @@ class _Conversation(Guarded):
                 turns.overdue(turn_id)
             case SwapWanted():
                 turns.swap(report)
+            case PrefixLost():
+                turns.books.lost(report.turn_id, report.report)
             case Abandoned(asked):
                 turns.abandon(asked)
                 self._compression_keeper().abandon(asked)
@@ -247,8 +294,8 @@ class _Conversation(Guarded):
             return
         if self._compressions is not None:
             self._compressions.release()
-        if turn.filled_past_soft_limit():
-            self._compression_keeper().ahead(turn.options)
+        if turn.call is not None and turn.filled_past_soft_limit():
+            self._compression_keeper().ahead(turn.options, turn.call.exchange)
         turns.go_on()
 
     def on_stop(self) -> None:

@@ -14,7 +14,9 @@ from agent_context.compression.run import Compaction, Compressor
 from agent_context.compression.strategy import Strategy
 from agent_context.compression.summary import Refused, Summariser
 from agent_context.conversation.exchange import Exchange, scratch_of
+from agent_context.conversation.prefixes import Before, Prefix, prefix_of
 from agent_context.errors import BackendError, ContextFull, ErrorKind
+from agent_context.ledger import PrefixReport
 from agent_context.messages import Completion, Message
 from agent_context.options import SendOptions
 from agent_context.records import Record
@@ -44,13 +46,25 @@ class Call:
     records: tuple[Record, ...]
     """What is said with the turn, behind the stored messages."""
     channel: Channel | None
+    before: Before
+    broken: Callable[[PrefixReport], object]
+    """Told when a request goes out that doesn't begin with the one before it."""
     assembly: Assembly = field(default_factory=Assembly)
+    compressed: bool = False
+    """Whether the turn itself compressed anything."""
     weighed: int = 0
     """Tokens of the request that was sent, as they are counted here."""
-    share: float = 0.0
-    """How much of the window the request took."""
+    breakdown: Breakdown | None = None
+    """The same part by part, and calibrated."""
+    prefix: Prefix | None = None
+    """How the request that was sent compares with the one before it."""
     overflowed: bool = False
     """The vendor found the request too long although it was counted to fit."""
+
+    @property
+    def share(self) -> float:
+        """How much of the window the request took."""
+        return self.breakdown.total / self.breakdown.window if self.breakdown else 0.0
 
 
 async def converse(call: Call, zones: Zones, swap: Swap) -> Completion:
@@ -76,10 +90,21 @@ def _worth_compressing(call: Call, error: BackendError) -> bool:
 
 async def _answer(call: Call, zones: Zones) -> Completion:
     exchange, options = call.exchange, call.options
+    _compare(call, zones)
     request = exchange.request(zones.extend(call.records), scratch_of(options), options)
     if call.channel is None:
         return await exchange.complete(request)
     return await exchange.stream(request, call.assembly, call.channel.put)
+
+
+def _compare(call: Call, zones: Zones) -> None:
+    if call.breakdown is None:
+        return
+    exchange, options, scratch = call.exchange, call.options, scratch_of(call.options)
+    before = Before(call.before.last, call.before.compressed or call.compressed)
+    call.prefix = prefix_of(exchange, before, zones, call.records, scratch, options, call.breakdown)
+    if call.prefix.report.cause is not None:
+        call.broken(call.prefix.report)
 
 
 async def _measured(call: Call, zones: Zones) -> Breakdown:
@@ -89,8 +114,7 @@ async def _measured(call: Call, zones: Zones) -> Breakdown:
     else:
         weighed = await io_loop().offload(exchange.weigh, whole, scratch_of(options), options)
     call.weighed = weighed.total
-    breakdown = call.exchange.calibration.applied(weighed)
-    call.share = breakdown.total / breakdown.window
+    call.breakdown = breakdown = call.exchange.calibration.applied(weighed)
     return breakdown
 
 
@@ -122,7 +146,9 @@ async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -
         raise _full(breakdown, str(refusal)) from refusal
     if compaction is None:
         raise _full(breakdown, "there is nothing left to compress")
-    return await swap(compaction)
+    zones = await swap(compaction)
+    call.compressed = True
+    return zones
 
 
 async def compaction_of(

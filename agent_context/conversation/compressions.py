@@ -60,6 +60,7 @@ class _Work:
     asked: object
     strategy: Strategy
     options: SendOptions
+    exchange: Exchange
     id: str = field(default_factory=new_id)
     reply: Reply[CompressionReport] = field(default_factory=Reply[CompressionReport])
     tries: int = 0
@@ -86,16 +87,20 @@ class Compressions:
         self._works: dict[str, _Work] = {}
         self._held: list[CompressionEnded] = []
 
+    def use(self, settings: Settings, exchange: Exchange) -> None:
+        """Begin every later compression by these."""
+        self._settings, self._exchange = settings, exchange
+
     def accept(self, asked: Compress) -> Reply[CompressionReport]:
         """Begin a compression that somebody asked for."""
         options = checked("options", asked.options, SendOptions).over(self._settings.options)
         strategy = checked("strategy", asked.strategy or self._settings.strategy, Strategy)
-        return self._start(_Work(asked, strategy, options))
+        return self._start(_Work(asked, strategy, options, self._exchange))
 
-    def ahead(self, options: SendOptions) -> None:
+    def ahead(self, options: SendOptions, exchange: Exchange) -> None:
         """Begin a compression that will be needed soon, unless one is under way."""
         if not self._works:
-            reply = self._start(_Work(None, self._settings.strategy, options))
+            reply = self._start(_Work(None, self._settings.strategy, options, exchange))
             reply.add_done_callback(_log_failure)
 
     def _start(self, work: _Work) -> Reply[CompressionReport]:
@@ -122,7 +127,7 @@ class Compressions:
         work.job = io_loop().spawn(run)
 
     async def _compressed(self, work: _Work, zones: Zones) -> CompressionEnded:
-        exchange, options = self._exchange, work.options
+        exchange, options = work.exchange, work.options
         editor = self._settings.editor
         compaction = await compaction_of(exchange, options, work.strategy, editor, zones)
         if compaction is not None:

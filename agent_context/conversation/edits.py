@@ -207,6 +207,7 @@ def swap(state: State, compaction: Compaction) -> Zones | None:
     left = {record.id for record in (*zones.compressed, *zones.incremental)}
     gone = tuple(r for r in (*before.compressed, *before.incremental) if r.id not in left)
     summary = compaction.summary
+    state.compressions += 1
     state.change(
         zones,
         lambda: partial(

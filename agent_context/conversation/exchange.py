@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar, cast
+
+import orjson
+from pydantic import BaseModel
 
 from agent_context.backend import ContextBackend, Request
 from agent_context.breakdown import Breakdown, Calibration
@@ -31,6 +35,10 @@ _LITTLE = 4_000
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
+_PREFIX_OPTIONS = attrgetter(
+    "model", "effort", "thinking", "tools", "tool_choice", "response_format", "extra"
+)
+
 T = TypeVar("T")
 
 
@@ -42,7 +50,7 @@ def scratch_of(options: SendOptions) -> tuple[Record, ...]:
 class Exchange:
     """One conversation's dealings with one backend: it remembers counts and rendered bytes."""
 
-    __slots__ = ("_counts", "_rendering", "backend", "calibration", "conversation_id")
+    __slots__ = ("_counts", "_head", "_rendering", "backend", "calibration", "conversation_id")
 
     def __init__(self, backend: ContextBackend, conversation_id: str) -> None:
         self.backend = backend
@@ -50,6 +58,7 @@ class Exchange:
         self.calibration = Calibration()
         self._rendering = Rendering()
         self._counts: tuple[ModelFacts, dict[bool, Counts]] | None = None
+        self._head: tuple[tuple[object, ...], Mapping[str, bytes]] | None = None
 
     def facts(self, options: SendOptions) -> ModelFacts:
         """What is known of the model that these options name."""
@@ -70,6 +79,17 @@ class Exchange:
         backend = self.backend
         facts = replace(facts, sends_reasoning=False) if silent else facts
         return Counts(lambda message: backend.estimate_tokens(message, facts))
+
+    def head(self, options: SendOptions) -> Mapping[str, bytes]:
+        """What a prompt cache looks at beside the messages; one object while nothing changes."""
+        chosen = _PREFIX_OPTIONS(options)
+        if self._head is None or not all(map(_is_same, chosen, self._head[0])):
+            fields = self.backend.prefix_fields(self.request(Zones(), (), options))
+            # As bytes: the order of keys, in a tool's schema for one, counts too.
+            head = {name: orjson.dumps(value, default=_plain) for name, value in fields.items()}
+            same = self._head is not None and self._head[1] == head
+            self._head = chosen, self._head[1] if same and self._head else head
+        return self._head[1]
 
     def weigh(self, zones: Zones, trailing: Iterable[Record], options: SendOptions) -> Breakdown:
         """What a request would take of the window, as it is counted here.
@@ -155,6 +175,14 @@ class Exchange:
             return _checked(completion, self.backend)
 
         return await _persistently(call, request.options.retries, lambda _: assembly.empty)
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other or (isinstance(one, str) and one == other)
+
+
+def _plain(value: object) -> object:
+    return value.model_dump() if isinstance(value, BaseModel) else repr(value)
 
 
 def _assembled(assembly: Assembly) -> Completion:

@@ -33,13 +33,16 @@ E = TypeVar("E", bound=ChangeEvent)
 class State:
     """Zones, their version, the sequence of events, and the subscribers."""
 
-    __slots__ = ("_ids", "_subscribers", "conversation_id", "seq", "version", "zones")
+    __slots__ = (
+        "_ids", "_subscribers", "compressions", "conversation_id", "seq", "version", "zones",
+    )  # fmt: skip
 
     def __init__(self, conversation_id: str, zones: Zones) -> None:
         self.conversation_id = conversation_id
         self.zones = zones
         self.version = 0
         self.seq = 0
+        self.compressions = 0
         self._ids: set[MessageId] | None = None
         self._subscribers: dict[str, Delivery[ChangeEvent]] | None = None
 

@@ -19,6 +19,7 @@ from agent_context.compression.run import Compaction
 from agent_context.conversation import edits
 from agent_context.conversation.calls import Call, converse
 from agent_context.conversation.exchange import Exchange
+from agent_context.conversation.prefixes import Books
 from agent_context.conversation.settings import Settings
 from agent_context.conversation.state import State
 from agent_context.errors import (
@@ -29,6 +30,7 @@ from agent_context.errors import (
     TurnCancelled,
     TurnTimeout,
 )
+from agent_context.ledger import PrefixReport
 from agent_context.messages import Completion, Message, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
@@ -38,7 +40,7 @@ from agent_context.runtime import Job, Reply, Timer, io_loop
 from agent_context.stream import Channel, Stream
 from agent_context.zones import Zones
 
-__all__ = ["SwapWanted", "TurnEnded", "TurnOverdue", "Turns"]
+__all__ = ["PrefixLost", "SwapWanted", "TurnEnded", "TurnOverdue", "Turns"]
 
 _MOST_WAITING: Final = 1_000
 _GRACE: Final = 5.0
@@ -68,6 +70,14 @@ class SwapWanted:
     turn_id: str
     compaction: Compaction
     reply: Reply[Zones]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixLost:
+    """A turn's request goes out that doesn't begin with the last one."""
+
+    turn_id: str
+    report: PrefixReport
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +110,7 @@ class Turn:
 class Turns:
     """Who is next, and what becomes of what arrived."""
 
-    __slots__ = ("_exchange", "_post", "_settings", "_state", "running", "waiting")
+    __slots__ = ("_exchange", "_post", "_settings", "_state", "books", "running", "waiting")
 
     def __init__(
         self,
@@ -113,8 +123,16 @@ class Turns:
         self._settings = settings
         self._exchange = exchange
         self._post = post
+        self.books = Books(state)
         self.running: Turn | None = None
         self.waiting: deque[Turn] = deque()
+
+    def use(self, settings: Settings, exchange: Exchange) -> None:
+        """Begin every later turn by these, those that wait already too."""
+        self._settings, self._exchange = settings, exchange
+        for turn in self.waiting:
+            chosen = turn.asked.options.over(settings.options)
+            turn.options = chosen.model_copy(update={"model": settings.options.model})
 
     def accept(self, asked: Send | SendStream) -> Reply[Completion] | Stream:
         """Begin or queue a turn, by `options.on_busy`."""
@@ -194,6 +212,8 @@ class Turns:
             editor=self._settings.editor,
             records=turn.records,
             channel=turn.channel,
+            before=self.books.before(),
+            broken=lambda report: self._post(PrefixLost(turn.id, report)),
         )
         self.running = turn
         self._spawn(turn.id, turn.call, state.zones, turn)
@@ -238,11 +258,12 @@ class Turns:
         return turn
 
     def _complete(self, turn: Turn, completion: Completion) -> None:
-        message = completion.message
-        if turn.options.commit == "auto":
+        message, stored = completion.message, turn.options.commit == "auto"
+        if stored:
             message = self._store(turn, message)
         if turn.call is not None:
-            self._exchange.learn(turn.call.weighed, completion)
+            turn.call.exchange.learn(turn.call.weighed, completion)
+            self.books.enter(turn.id, turn.call.prefix, completion.usage, stored=stored)
         self._settle(turn, completion.model_copy(update={"message": message}))
 
     def _store(self, turn: Turn, answer: Message) -> Message:
@@ -266,6 +287,7 @@ class Turns:
             kept = arrived.interrupted()
         if kept is not None:
             kept = self._store(turn, kept)
+            self.books.remember(turn.call.prefix if turn.call else None, stored=True)
         self._fail(turn, error, kept=kept)
 
     def _fail(self, turn: Turn, error: BaseException, *, kept: Message | None = None) -> None:

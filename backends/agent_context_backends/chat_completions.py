@@ -202,6 +202,12 @@ class ChatCompletionsBackend(ContextBackend):
         facts = self.model_facts(model)
         return parameters(request.options, facts, who=f"{self.vendor}'s {model}")
 
+    def prefix_fields(self, request: Request) -> Mapping[str, object]:
+        """The fields that stand before the messages."""
+        model = request.options.model or self.default_model or ""
+        said = {"model": model, **self.parameters(request, model), **request.options.extra}
+        return {name: value for name, value in said.items() if name not in _BEHIND}
+
     async def address(self) -> tuple[httpx.URL, httpx.Headers]:
         """Where requests go, and their headers."""
         return self._url, self._headers

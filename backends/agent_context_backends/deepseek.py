@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from agent_context.options import Overhead
+from agent_context.options import CacheRule, Overhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
@@ -84,6 +84,17 @@ _PRO_OVERHEAD = replace(
     efforts={"minimal": 0, "low": 0, "max": 92},
 )
 
+# Where entries begin and what they round to is not documented: these are the recorded figures.
+_CACHE = CacheRule(
+    ratio=1 / 50,
+    least=1_024,
+    step=64,
+    matches="requests",
+    lifetime=3_600.0,
+    price=0.30,
+    source="api-docs.deepseek.com, context caching (2026-10); litellm 1.110.2, prices (2026-11)",
+)
+
 _FLASH_FACTS = ChatFacts(
     context_window=1_048_576,
     max_output=393_216,
@@ -93,9 +104,15 @@ _FLASH_FACTS = ChatFacts(
     sends_reasoning=True,
     reasoning_needs_tools=True,
     overhead=_FLASH_OVERHEAD,
+    cache=_CACHE,
     accepts=_FLASH,
 )
-_PRO_FACTS = replace(_FLASH_FACTS, overhead=_PRO_OVERHEAD, accepts=_PRO)
+_PRO_FACTS = replace(
+    _FLASH_FACTS,
+    overhead=_PRO_OVERHEAD,
+    cache=replace(_CACHE, ratio=1 / 30, price=1.32),
+    accepts=_PRO,
+)
 
 
 class DeepSeekBackend(ChatCompletionsBackend):
@@ -125,6 +142,7 @@ class DeepSeekBackend(ChatCompletionsBackend):
         context_window=128_000,
         max_output=8_192,
         default_reserve=8_192,
+        cache=replace(_CACHE, ratio=1 / 30, price=None),
         accepts=replace(_PRO, max_output_known=False),
     )
 

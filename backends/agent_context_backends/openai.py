@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import httpx
 
-from agent_context.options import ModelFacts
+from agent_context.options import CacheRule, ModelFacts
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
@@ -88,20 +88,38 @@ _ASTRA = replace(
     advice={**_ADVICE, "tools_while_thinking": "chat completions refuse it; take gpt-5.4"},
 )
 
-_GPT_4O = ChatFacts(context_window=128_000, max_output=16_384, accepts=_CLASSIC)
-_GPT_4_1 = replace(_GPT_4O, context_window=1_047_576, max_output=32_768)
+_CACHE = CacheRule(
+    ratio=0.1,
+    least=1_024,
+    step=128,
+    lifetime=300.0,
+    source="platform.openai.com, prompt caching (2026-10); litellm 1.110.2 (2026-11) for prices",
+)
+# From gpt-5.6 on an entry ends at the last user or tool message, and writing it costs extra.
+_CACHE_5_6 = replace(_CACHE, write=1.25, step=1, matches="breakpoints", lifetime=1_800.0)
+
+_GPT_4O = ChatFacts(
+    context_window=128_000,
+    max_output=16_384,
+    cache=replace(_CACHE, ratio=0.5),
+    accepts=_CLASSIC,
+)
+_GPT_4_1 = replace(
+    _GPT_4O, context_window=1_047_576, max_output=32_768, cache=replace(_CACHE, ratio=0.25)
+)
 _O3 = replace(
     _GPT_4O,
     context_window=200_000,
     max_output=100_000,
     default_reserve=16_384,
     thinks=True,
+    cache=replace(_CACHE, ratio=0.25),
     accepts=_O,
 )
-_FIVE = replace(_O3, context_window=400_000, max_output=128_000, accepts=_GPT_5)
+_FIVE = replace(_O3, context_window=400_000, max_output=128_000, cache=_CACHE, accepts=_GPT_5)
 _LONG = replace(_FIVE, context_window=1_050_000, accepts=_GPT_5_4)
 # The vocabulary of gpt-6 isn't published.
-_SIX = replace(_LONG, margin=1.1, accepts=_GPT_6)
+_SIX = replace(_LONG, margin=1.1, cache=_CACHE_5_6, accepts=_GPT_6)
 
 _BASE_URL = "https://api.openai.com/v1"
 
@@ -123,20 +141,21 @@ class OpenAIBackend(ChatCompletionsBackend):
         "gpt-5": _FIVE,
         "gpt-5.1": replace(_FIVE, accepts=_GPT_5_1),
         "gpt-5.2": replace(_FIVE, accepts=_GPT_5_2),
-        "gpt-5.4": _LONG,
-        "gpt-5.5": _LONG,
-        "gpt-5.6": replace(_LONG, accepts=_GPT_5_6),
-        "gpt-6-luna": _SIX,
+        "gpt-5.4": replace(_LONG, cache=replace(_CACHE, price=2.5)),
+        "gpt-5.5": replace(_LONG, cache=replace(_CACHE, price=5.0)),
+        "gpt-5.6": replace(_LONG, cache=_CACHE_5_6, accepts=_GPT_5_6),
+        "gpt-6-luna": replace(_SIX, cache=replace(_CACHE_5_6, price=0.1)),
         "gpt-6-sol": _SIX,
-        "gpt-6.1-sol": _SIX,
+        "gpt-6.1-sol": replace(_SIX, cache=replace(_CACHE_5_6, ratio=0.05, price=2.0)),
         "gpt-6.1-terra": _SIX,
         "gpt-6.2-sol": _SIX,
-        "gpt-6-astra": replace(_SIX, accepts=_ASTRA),
-        "gpt-6.2-astra": replace(_SIX, accepts=_ASTRA),
+        "gpt-6-astra": replace(_SIX, accepts=_ASTRA, cache=replace(_CACHE_5_6, price=10.0)),
+        "gpt-6.2-astra": replace(_SIX, accepts=_ASTRA, cache=replace(_CACHE_5_6, price=8.0)),
     }
     default_facts: ClassVar[ChatFacts] = replace(
         _GPT_4O,
         margin=1.1,
+        cache=None,
         accepts=replace(
             _GPT_5_2,
             max_output_known=False,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from agent_context.options import Overhead
+from agent_context.options import CacheRule, Overhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
@@ -80,6 +80,13 @@ _GLM_5_3 = replace(
 
 _SEES = replace(_SWITCHED, images=True, other_parts=frozenset({"video_url", "file_url"}))
 
+# The text of the documentation says half price, its price tables what stands here.
+_CACHE = CacheRule(
+    ratio=0.19,
+    least=500,
+    source="docs.z.ai, context caching and pricing (2026-10); litellm 1.110.2 (2026-11)",
+)
+
 _200K = ChatFacts(
     context_window=200_000,
     max_output=131_072,
@@ -99,10 +106,17 @@ _200K = ChatFacts(
     default_reserve=16_384,
     thinks=True,
     sends_reasoning=True,
+    cache=_CACHE,
     accepts=_SWITCHED,
 )
-_5_2 = replace(_200K, context_window=1_000_000, accepts=_GLM_5_2)
+_5_2 = replace(
+    _200K,
+    context_window=1_000_000,
+    cache=replace(_CACHE, ratio=0.186, price=1.4),
+    accepts=_GLM_5_2,
+)
 _5_3 = replace(_5_2, accepts=_GLM_5_3)
+_5_3_FLASH = replace(_5_3, cache=replace(_CACHE, ratio=0.2, price=0.15))
 
 
 class ZhipuBackend(ChatCompletionsBackend):
@@ -137,11 +151,14 @@ class ZhipuBackend(ChatCompletionsBackend):
     default_model: ClassVar[str | None] = "glm-5.2"
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
         "glm-5.3": _5_3,
+        "glm-5.3-flash": _5_3_FLASH,
+        "glm-5.3-flashx": _5_3_FLASH,
         "glm-5.2": _5_2,
         "glm-5.1": _200K,
         "glm-5": _200K,
         "glm-5v": replace(_200K, accepts=_SEES),
-        "glm-4.7": _200K,
+        "glm-4.7": replace(_200K, cache=replace(_CACHE, ratio=0.183, price=0.6)),
+        "glm-4.7-flash": replace(_200K, cache=replace(_CACHE, price=0.0)),
         "glm-4.6": _200K,
         "glm-4.6v": replace(_200K, context_window=128_000, max_output=32_768, accepts=_SEES),
         "glm-4.5": replace(_200K, context_window=128_000, max_output=98_304),

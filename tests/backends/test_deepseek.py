@@ -168,3 +168,16 @@ def test_the_environment_may_say_where_and_who(monkeypatch: pytest.MonkeyPatch, 
 def test_a_missing_key_says_where_it_is_looked_for() -> None:
     with pytest.raises(InvalidOptions, match="DEEPSEEK_API_KEY"):
         DeepSeekBackend()
+
+
+@pytest.mark.parametrize(
+    ("model", "ratio", "price"),
+    [("deepseek-flash", 1 / 50, 0.30), ("deepseek-v4-pro", 1 / 30, 1.32), ("other", 1 / 30, None)],
+)
+def test_what_its_cache_finds_and_costs(model: str, ratio: float, price: float | None) -> None:
+    rule = DeepSeekBackend(api_key="k").model_facts(model).cache
+
+    assert rule is not None
+    assert (rule.ratio, rule.price, rule.matches) == (ratio, price, "requests")
+    assert (rule.served(1_023), rule.served(1_100)) == (0, 1_088)
+    assert "2026" in rule.source

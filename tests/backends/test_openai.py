@@ -176,3 +176,28 @@ def test_its_facts(model: str, window: int, output: int) -> None:
 def test_a_missing_key_says_where_it_is_looked_for() -> None:
     with pytest.raises(InvalidOptions, match="OPENAI_API_KEY"):
         OpenAIBackend()
+
+
+@pytest.mark.parametrize(
+    ("model", "ratio", "write", "matches"),
+    [
+        ("gpt-4o", 0.5, 1.0, "beginning"),
+        ("gpt-4.1", 0.25, 1.0, "beginning"),
+        ("o3", 0.25, 1.0, "beginning"),
+        ("gpt-5.5", 0.1, 1.0, "beginning"),
+        ("gpt-5.6-sol", 0.1, 1.25, "breakpoints"),
+        ("gpt-6.1-sol", 0.05, 1.25, "breakpoints"),
+    ],
+)
+def test_what_its_cache_finds_and_costs(
+    model: str, ratio: float, write: float, matches: str
+) -> None:
+    backend = OpenAIBackend(api_key="k")
+    rule = backend.model_facts(model).cache
+
+    assert rule is not None
+    assert (rule.ratio, rule.write, rule.matches) == (ratio, write, matches)
+    assert rule.served(1_023) == 0
+    assert rule.served(1_200) == (1_152 if matches == "beginning" else 1_200)
+    assert "2026" in rule.source
+    assert backend.model_facts("llama").cache is None

@@ -2,6 +2,7 @@ import pytest
 
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message
+from agent_context.options import CacheRule, ModelFacts
 from agent_context.tools import Tool
 from agent_context_backends.zhipu import ZhipuBackend
 from tests.support.mock import Recorded, sent
@@ -131,3 +132,31 @@ def test_its_facts() -> None:
     assert backend.model_facts("glm-4.5-air").context_window == 128_000
     assert backend.model_facts("glm-9").context_window == 128_000
     assert backend.model_facts(None).vocabulary == "glm4"
+
+
+@pytest.mark.parametrize(
+    ("model", "ratio", "price"),
+    [
+        ("glm-5.3", 0.186, 1.4),
+        ("glm-5.3-flash", 0.2, 0.15),
+        ("glm-5", 0.19, None),
+        ("glm-4.7", 0.183, 0.6),
+        ("glm-4.7-flash", 0.19, 0.0),
+    ],
+)
+def test_what_its_cache_finds_and_costs(model: str, ratio: float, price: float | None) -> None:
+    rule = ZhipuBackend(api_key="k").model_facts(model).cache
+
+    assert rule is not None
+    assert (rule.ratio, rule.price) == (ratio, price)
+    assert (rule.served(499), rule.served(501)) == (0, 501)
+    assert "2026" in rule.source
+
+
+def test_a_cache_rule_of_one_s_own() -> None:
+    rule = CacheRule(ratio=0.5)
+    facts = ModelFacts(context_window=1_000, max_output=100, cache=rule)
+
+    backend = ZhipuBackend(api_key="k", models={"mine": facts})
+
+    assert backend.model_facts("mine").cache is rule

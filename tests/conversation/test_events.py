@@ -70,6 +70,8 @@ def replayed(seen: list[ChangeEvent]) -> tuple[list[Message], list[Message]]:
                 compressed, zone = list(shorter), list(incremental)
             case events.Cancelled() | events.TurnFailed():
                 pass
+            case events.PrefixBroken() | events.CacheMissed() | events.BackendChanged():
+                pass
     return compressed, zone
 
 

@@ -11,6 +11,7 @@ from agent_context import (
     Completion,
     Compress,
     CompressionReport,
+    ContextBackend,
     ContextRef,
     EstimateTokens,
     Extend,
@@ -18,10 +19,13 @@ from agent_context import (
     Fork,
     FromJsonl,
     Get,
+    Ledger,
+    LedgerReport,
     Len,
     Message,
     Messages,
     Pop,
+    PrefixReport,
     Remove,
     Role,
     Send,
@@ -34,6 +38,7 @@ from agent_context import (
     ToJsonl,
     Tool,
     Unsubscribe,
+    UseBackend,
 )
 from agent_context.breakdown import Breakdown
 from agent_context_backends.deepseek import DeepSeekBackend
@@ -61,6 +66,9 @@ def from_a_thread() -> None:
     assert_type(ctx.ask(SendStream()), Stream)
     assert_type(ctx.ask(Compress(Summarize(keep=2))), CompressionReport)
     assert_type(ctx.ask(EstimateTokens()), Breakdown)
+    assert_type(ctx.ask(Ledger()), LedgerReport)
+    assert_type(ctx.ask(Ledger()).last, PrefixReport | None)
+    assert_type(ctx.ask(UseBackend(DeepSeekBackend(api_key="key"))), ContextBackend)
     assert_type(ctx.ask(ToJsonl()), str)
     assert_type(ctx.ask(FromJsonl("")), int)
     assert_type(ctx.ask(Fork()), ContextRef)

@@ -269,3 +269,11 @@ def test_unknown_fields_of_a_call_stay_with_their_vendor() -> None:
 
     assert wire(message, DEEPSEEK)["tool_calls"][0]["signature"] == "s"
     assert set(wire(message, OPENAI)["tool_calls"][0]) == {"id", "type", "function"}
+
+
+def test_what_a_merged_message_grew_by_is_forgotten_with_it() -> None:
+    cache, before = Rendering(), [user(), said("1")]
+    cache.body(HEAD, zones_of([*before, asking("a")]), [], ZHIPU)
+
+    # The same records as before, so that the cache is asked for them.
+    assert cache.body(HEAD, zones_of(before), [], ZHIPU) == expected(zones_of(before), [], ZHIPU)
