@@ -8,7 +8,7 @@ one may be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from agent_context.messages import Role
@@ -51,12 +51,13 @@ def open_calls_after(pending: tuple[str, ...], record: Record) -> tuple[str, ...
     return rest + tuple(reversed(dict.fromkeys(reversed(record.calls))))
 
 
-def cuts(records: Records) -> Iterator[int]:
+def cuts(records: Records, pending: Collection[str] | None = None) -> Iterator[int]:
     """Where the history may be cut, newest first: `i` means that what precedes index `i` may go.
 
-    Lazy: it costs what is read of it. The last value is 0, which cuts nothing.
+    `pending` are its open calls, if they are known. Lazy: it costs what is read of it. The last
+    value is 0, which cuts nothing.
     """
-    newest = _first_open(records)
+    newest = _first_open(records, open_calls(records) if pending is None else pending)
     for index in _cuts(records, frozenset()):
         if index <= newest:
             yield index
@@ -95,9 +96,9 @@ def _orphans(records: Records) -> frozenset[int]:
     return frozenset(orphans)
 
 
-def _first_open(records: Records) -> int:
+def _first_open(records: Records, open_now: Collection[str]) -> int:
     """The index of the first message with an open call; the length if there is none."""
-    pending = set(open_calls(records))
+    pending = set(open_now)
     index = len(records)
     first = index
     for record in reversed(records):

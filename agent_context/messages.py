@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import random
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
@@ -40,9 +41,13 @@ MessageId = str
 """Names one message for life: through save, load, export and fork."""
 
 
+_random = random.Random()
+os.register_at_fork(after_in_child=_random.seed)
+
+
 def new_id() -> MessageId:
     """96 random bits as 16 URL-safe characters."""
-    return base64.urlsafe_b64encode(os.urandom(12)).decode("ascii")
+    return base64.urlsafe_b64encode(_random.randbytes(12)).decode("ascii")
 
 
 def what_is_wrong(error: ValidationError) -> str:

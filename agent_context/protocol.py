@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct, field
 
+from agent_context.breakdown import Breakdown
 from agent_context.compression.report import CompressionReport
 from agent_context.compression.strategy import Strategy
 from agent_context.events import ChangeEvent
 from agent_context.messages import Completion, Message, MessageId, Role
 from agent_context.options import SendOptions
 from agent_context.stream import Stream
-from agent_context.tokens import Breakdown
 from agent_context.zones import Zone
 
 if TYPE_CHECKING:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pykka
 
-from agent_context.errors import AskTimeout, ConversationClosed, WouldDeadlock
+from agent_context.errors import AskTimeout, ConversationClosed, MailboxFull, WouldDeadlock
 from agent_context.runtime import Reply, is_inside, post
 
 if TYPE_CHECKING:
     from agent_context.protocol import Ask
 
-__all__ = ["Abandoned", "ContextRef"]
+__all__ = ["Abandoned", "Closing", "ContextRef"]
 
 R = TypeVar("R")
 
@@ -24,6 +26,11 @@ class Abandoned:
     """Tells the actor that whoever asked this does not wait for the answer any more."""
 
     asked: object
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """Asks the actor to stop; the answer is what settles when each subscriber has had all."""
 
 
 class ContextRef:
@@ -91,12 +98,19 @@ class ContextRef:
         """End the conversation and wait for it, at most `timeout` seconds. Harmless if ended.
 
         A turn in progress is cancelled by its abort policy; what waits is answered with
-        `ConversationClosed`.
+        `ConversationClosed`. Subscribers get every event, unless they take longer than that.
         """
+        end = time.monotonic() + timeout
+        waiting: list[Reply[None]] = []
         try:
-            self.actor_ref.stop(timeout=timeout)
+            with contextlib.suppress(pykka.ActorDeadError, MailboxFull):
+                asked = cast("Reply[Any]", self.actor_ref.ask(Closing(), block=False))
+                waiting = asked.get(timeout=timeout)
+            self.actor_ref.stop(timeout=max(0.0, end - time.monotonic()))
         except pykka.Timeout:
             raise AskTimeout(f"{self!r} did not stop within {timeout} seconds") from None
+        if not is_inside(self.id):
+            _await_all(waiting, end)
 
     def _post(self, message: Ask[Any]) -> Reply[Any]:
         try:
@@ -116,3 +130,9 @@ class ContextRef:
 
     def _closed(self) -> ConversationClosed:
         return ConversationClosed(f"{self!r} was stopped")
+
+
+def _await_all(waiting: list[Reply[None]], end: float) -> None:
+    with contextlib.suppress(pykka.Timeout):
+        for mark in waiting:
+            mark.get(timeout=max(0.0, end - time.monotonic()))

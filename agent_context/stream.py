@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from agent_context.errors import TurnCancelled, UsageMistake
 from agent_context.messages import Completion, Message
@@ -176,7 +178,7 @@ class Stream:
     async def _take(self) -> list[StreamEvent] | None:
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
-        events = self._channel.take(lambda: _poke(loop, ready))
+        events = self._channel.take(lambda: _wakes(loop).wake(ready))
         if events is None:
             await ready.wait()
         return events
@@ -234,6 +236,36 @@ class Stream:
             self._cancel()
 
 
-def _poke(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(ready.set)
+class _Wakes:
+    """Wakes the consumers on one loop, many of them with one call from the I/O thread."""
+
+    __slots__ = ("_lock", "_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._lock = threading.Lock()
+        self._waiting: list[asyncio.Event] = []
+
+    def wake(self, ready: asyncio.Event) -> None:
+        with self._lock:
+            first = not self._waiting
+            self._waiting.append(ready)
+        loop = self._loop()
+        if first and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for ready in waiting:
+            ready.set()
+
+
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wakes] = WeakKeyDictionary()
+
+
+def _wakes(loop: asyncio.AbstractEventLoop) -> _Wakes:
+    found = _by_loop.get(loop)
+    if found is None:
+        found = _by_loop[loop] = _Wakes(loop)
+    return found

@@ -26,21 +26,19 @@ from typing import Any, assert_never, cast
 
 import orjson
 
-from agent_context.breakdown import Breakdown, Calibration
 from agent_context.messages import ImagePart, Message, OtherPart, Part, TextPart, ToolCall
 from agent_context.options import ModelFacts, Overhead, SendOptions
 from agent_context.records import Record
 from agent_context.tools import Tool
 
 __all__ = [
-    "Breakdown",
-    "Calibration",
     "Counts",
     "TokenCounter",
     "count_message",
     "count_overhead",
     "count_tools",
     "counter",
+    "is_loaded",
 ]
 
 _log = logging.getLogger(__name__)
@@ -127,6 +125,11 @@ def counter(vocabulary: str) -> TokenCounter:
         return found
     with _loading:
         return _load(vocabulary)
+
+
+def is_loaded(vocabulary: str) -> bool:
+    """Whether `counter` has it at hand."""
+    return vocabulary in _counters
 
 
 def _load(vocabulary: str) -> TokenCounter:
@@ -369,6 +372,11 @@ class Counts:
         if known is None:
             known = self._known[record.body] = self._estimate(record.message)
         return known
+
+    def missing(self, records: Iterable[Record]) -> int:
+        """How many bytes of them have never been counted."""
+        known = self._known
+        return sum(len(record.body) for record in records if record.body not in known)
 
     def total(self, records: Iterable[Record]) -> int:
         """Tokens of all of them. About 0.1 µs a message that has been counted before."""

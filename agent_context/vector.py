@@ -59,6 +59,9 @@ class Vector:
 
     def extend(self, records: Iterable[Record]) -> Vector:
         """With `records` at the end."""
+        records = tuple(records)
+        if not records:
+            return self
         rest = (*self._tail, *records)
         whole = len(rest) - len(rest) % _CHUNK
         full = tuple(rest[i : i + _CHUNK] for i in range(0, whole, _CHUNK))

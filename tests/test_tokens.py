@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_context import tokens
+from agent_context.breakdown import Breakdown, Calibration
 from agent_context.conversation.exchange import Exchange
 from agent_context.messages import ImagePart, Message, OtherPart, ToolCall
 from agent_context.options import ModelFacts, Overhead, SendOptions
 from agent_context.records import record_of
 from agent_context.tokens import (
-    Breakdown,
-    Calibration,
     Counts,
     count_message,
     count_overhead,

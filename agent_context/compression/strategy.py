@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent_context.groups import cuts
@@ -33,10 +33,13 @@ class View:
         """Tokens of these messages."""
         return sum(map(self.count, records))
 
+    def _cuts(self) -> Iterator[int]:
+        return cuts(self.history, self.zones.open_calls)
+
     def newest_cut(self, *, keep: int) -> int:
         """The newest legal cut that leaves at least `keep` messages and the newest group."""
         latest = min(len(self.history) - keep, len(self.history) - 1)
-        return next((cut for cut in cuts(self.history) if cut <= latest), 0)
+        return next((cut for cut in self._cuts() if cut <= latest), 0)
 
     def fitting_cut(self, room: int) -> int:
         """The oldest legal cut whose rest takes at most `room` tokens; the newest group stays.
@@ -45,7 +48,7 @@ class View:
         """
         sizes = _sizes_from_end(self)
         found = 0
-        for cut in cuts(self.history):
+        for cut in self._cuts():
             if cut == len(self.history):
                 continue
             if found and sizes(cut) > room:

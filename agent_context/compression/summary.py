@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from agent_context.backend import ContextBackend
+from agent_context.breakdown import Breakdown
 from agent_context.compression.strategy import Wish
 from agent_context.errors import BackendError, CompressionError
 from agent_context.groups import cuts
 from agent_context.messages import Completion, FinishReason, Message, Usage
 from agent_context.options import SendOptions
 from agent_context.records import Record, record_of
-from agent_context.tokens import Breakdown
 from agent_context.vector import EMPTY, Vector
 from agent_context.zones import Zones
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, assert_never, cast
 
 from agent_context.backend import ContextBackend
+from agent_context.breakdown import Breakdown
 from agent_context.checks import checked
 from agent_context.compression.editor import Editor
 from agent_context.compression.pipeline import tiered
@@ -59,9 +60,8 @@ from agent_context.protocol import (
     Unsubscribe,
     Update,
 )
-from agent_context.ref import Abandoned, ContextRef
+from agent_context.ref import Abandoned, Closing, ContextRef
 from agent_context.runtime import Guarded, PoolActor, Reply, ThreadActor, io_loop, post
-from agent_context.tokens import Breakdown
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 
@@ -71,6 +71,11 @@ Report = TurnEnded | TurnOverdue | SwapWanted | Abandoned | CompressionEnded | C
 """What the jobs of a conversation tell it."""
 
 
+# One for all conversations that are started without their own.
+_NO_OPTIONS = SendOptions()
+_TIERED = tiered()
+
+
 class _Conversation(Guarded):
     """What a conversation does with each message; on which runtime, its subclasses say."""
 
@@ -78,6 +83,7 @@ class _Conversation(Guarded):
         super().__init__()
         self._settings = settings
         self._state = state
+        self._closing: Reply[list[Reply[None]]] | None = None
         self._exchange: Exchange | None = None
         self._turns: Turns | None = None
         self._compressions: Compressions | None = None
@@ -103,8 +109,8 @@ class _Conversation(Guarded):
         """
         settings = Settings(
             backend=checked("backend", backend, ContextBackend),
-            options=checked("options", options or SendOptions(), SendOptions),
-            strategy=checked("compression", compression or tiered(), Strategy),
+            options=checked("options", options or _NO_OPTIONS, SendOptions),
+            strategy=checked("compression", compression or _TIERED, Strategy),
             editor=on_compressed,
         )
         name = new_id() if id is None else checked("id", id, str)
@@ -131,6 +137,10 @@ class _Conversation(Guarded):
             return self._answer(cast("Said", message))
         if isinstance(message, Report):
             return self._take_in(message)
+        if isinstance(message, Closing):
+            self._closing = self._closing or Reply()
+            self.stop()
+            return self._closing
         raise UsageMistake(
             f"a conversation is asked with the messages of agent_context, "
             f"not with {type(message).__name__}"
@@ -243,6 +253,11 @@ class _Conversation(Guarded):
 
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
+        self._end_everything()
+        if self._closing is not None:
+            self._closing.set(self._state.deliveries())
+
+    def _end_everything(self) -> None:
         closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
         if self._turns is not None:
             self._turns.close(closed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from agent_context.breakdown import Breakdown
 from agent_context.compression.editor import Edit, Editor
 from agent_context.compression.run import Compaction, Compressor
 from agent_context.compression.strategy import Strategy
@@ -20,7 +21,6 @@ from agent_context.records import Record
 from agent_context.runtime import inside, io_loop
 from agent_context.stream import Channel
 from agent_context.stream_events import Assembly
-from agent_context.tokens import Breakdown
 from agent_context.zones import Zones
 
 __all__ = ["Call", "Swap", "compaction_of", "converse"]
@@ -83,10 +83,11 @@ async def _answer(call: Call, zones: Zones) -> Completion:
 
 
 async def _measured(call: Call, zones: Zones) -> Breakdown:
-    whole = zones.extend(call.records)
-    weighed = await io_loop().offload(
-        call.exchange.weigh, whole, scratch_of(call.options), call.options
-    )
+    exchange, options, whole = call.exchange, call.options, zones.extend(call.records)
+    if exchange.weighs_quickly(whole, options):
+        weighed = exchange.weigh(whole, scratch_of(options), options)
+    else:
+        weighed = await io_loop().offload(exchange.weigh, whole, scratch_of(options), options)
     call.weighed = weighed.total
     breakdown = call.exchange.calibration.applied(weighed)
     call.share = breakdown.total / breakdown.window

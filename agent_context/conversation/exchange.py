@@ -12,24 +12,22 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from agent_context.backend import ContextBackend, Request
+from agent_context.breakdown import Breakdown, Calibration
 from agent_context.errors import BackendError, ErrorKind
 from agent_context.messages import Completion, FinishReason, Message, Origin, Role
 from agent_context.options import ModelFacts, SendOptions
 from agent_context.records import Record, record_of
 from agent_context.stream_events import Assembly, Finished, StreamEvent
-from agent_context.tokens import (
-    Breakdown,
-    Calibration,
-    Counts,
-    count_overhead,
-    count_tools,
-    counter,
-)
+from agent_context.tokens import Counts, count_overhead, count_tools, counter, is_loaded
 from agent_context.wire.rendering import Rendering
 from agent_context.zones import Zones
 
 __all__ = ["Exchange", "scratch_of"]
 
+_FEW = 2_000
+"""Messages whose counts are added up in well under a millisecond."""
+_LITTLE = 4_000
+"""Bytes of text that are counted in well under a millisecond."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
@@ -92,6 +90,11 @@ class Exchange:
             window=window,
             exact=counter(facts.vocabulary).exact,
         )
+
+    def weighs_quickly(self, zones: Zones, options: SendOptions) -> bool:
+        """Whether `weigh` takes next to no time: almost everything was counted before."""
+        few = len(zones) <= _FEW and is_loaded(self.facts(options).vocabulary)
+        return few and self.counts(options).missing(zones) <= _LITTLE
 
     def measure(self, zones: Zones, trailing: Iterable[Record], options: SendOptions) -> Breakdown:
         """What a request would take of the window, corrected by what the vendor has reported."""

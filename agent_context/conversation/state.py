@@ -8,18 +8,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar, cast
 
 from agent_context.errors import InvalidMessage, InvalidOptions
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, MessageId, new_id
 from agent_context.records import Record, record_of, with_id
-from agent_context.runtime import Delivery
+from agent_context.runtime import Delivery, Reply
 from agent_context.zones import Zones
 
 __all__ = ["State", "views"]
 
 logger = logging.getLogger(__name__)
+
+_id = attrgetter("id")
 
 _FEW = 64
 """Up to this many messages an id is looked for one by one: a set would take more room."""
@@ -90,6 +93,10 @@ class State:
         delivery.close()
         return True
 
+    def deliveries(self) -> list[Reply[None]]:
+        """What is settled, each by itself, when the subscribers have had every event so far."""
+        return [delivery.mark() for delivery in (self._subscribers or {}).values()]
+
     def at_rest(self, message: object) -> Record:
         """A record that may enter the zones: under an id that none of them has."""
         return self.at_rest_all((message,))[0]
@@ -121,7 +128,7 @@ class State:
     def _holds(self, message_id: MessageId) -> bool:
         if len(self.zones) <= _FEW:
             self._ids = None
-            return any(record.id == message_id for record in self.zones)
+            return message_id in map(_id, self.zones)
         if self._ids is None:
             self._ids = {record.id for record in self.zones}
         return message_id in self._ids

@@ -6,6 +6,7 @@ All of this is bookkeeping inside the actor; the work itself is `turn_job`'s, on
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -79,7 +80,10 @@ class Turn:
     id: str = field(default_factory=new_id)
     channel: Channel | None = None
     replies: list[Reply[Completion]] = field(default_factory=list[Reply[Completion]])
+    deadline: float = 0.0
+    """On the monotonic clock."""
     timer: Timer | None = None
+    """Ends the turn at its deadline while it waits."""
     job: Job | None = None
     call: Call | None = None
     after: Record | None = None
@@ -117,6 +121,7 @@ class Turns:
         options = checked("options", asked.options, SendOptions).over(self._settings.options)
         turn = Turn(asked, options, self._state.at_rest_all(asked.messages))
         turn.keep = options.on_abort == "keep"
+        turn.deadline = time.monotonic() + options.timeout
         answer = self._answer(turn)
         if self.running is None:
             self._begin(turn)
@@ -170,18 +175,16 @@ class Turns:
         following.replies += turn.replies
 
     def _watch(self, turn: Turn) -> None:
-        if turn.timer is None:
-            post, turn_id = self._post, turn.id
-            turn.timer = io_loop().call_later(
-                turn.options.timeout, lambda: post(TurnOverdue(turn_id))
-            )
+        post, turn_id = self._post, turn.id
+        turn.timer = io_loop().call_later(turn.options.timeout, lambda: post(TurnOverdue(turn_id)))
 
     def _begin(self, turn: Turn) -> None:
         state = self._state
         if not (len(state.zones) or turn.records or turn.options.scratch):
             self._fail(turn, InvalidOptions("there is nothing to send: no message was ever said"))
             return
-        self._watch(turn)
+        if turn.timer is not None:
+            turn.timer.cancel()
         incremental = state.zones.incremental
         turn.after = incremental[len(incremental) - 1] if len(incremental) else None
         turn.call = Call(
@@ -196,7 +199,7 @@ class Turns:
         self._spawn(turn.id, turn.call, state.zones, turn)
 
     def _spawn(self, turn_id: str, call: Call, zones: Zones, turn: Turn) -> None:
-        post = self._post
+        post, seconds = self._post, turn.deadline - time.monotonic()
 
         async def swap(compaction: Compaction) -> Zones:
             reply: Reply[Zones] = Reply()
@@ -204,12 +207,16 @@ class Turns:
             return await reply
 
         async def work() -> None:
+            # On the loop itself: a timer of its own would cost two calls across threads.
+            overdue = asyncio.get_running_loop().call_later(seconds, post, TurnOverdue(turn_id))
             try:
                 post(TurnEnded(turn_id, completion=await converse(call, zones, swap)))
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
                 post(TurnEnded(turn_id, error=error))
+            finally:
+                overdue.cancel()
 
         turn.job = io_loop().spawn(work)
         cancelled = TurnEnded(turn_id, error=TurnCancelled("the turn's job was cancelled"))

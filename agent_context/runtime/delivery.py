@@ -86,17 +86,22 @@ class Delivery(Generic[E]):
         """Wait until the callback has had all that was put; False if it took longer."""
         if is_inside(self):
             raise WouldDeadlock("a flush from inside the callback would wait for itself")
-        mark = _Mark()
-        with self._lock:
-            if self._closed:
-                return True
-            self._queue.append(mark)
-            self._schedule()
         try:
-            mark.get(timeout=timeout)
+            self.mark().get(timeout=timeout)
         except Timeout:
             return False
         return True
+
+    def mark(self) -> Reply[None]:
+        """What is settled when the callback has had all that was put before."""
+        mark = _Mark()
+        with self._lock:
+            if self._closed:
+                mark.set(None)
+            else:
+                self._queue.append(mark)
+                self._schedule()
+        return mark
 
     def _schedule(self) -> None:
         if not self._scheduled:

@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_JOBS: Final = 4096
-PACE: Final = 16
+PACE: Final = 256
 
 
 class Timer:

@@ -29,7 +29,7 @@ from agent_context import (
     Update,
     events,
 )
-from agent_context.errors import InvalidOptions, WouldDeadlock
+from agent_context.errors import ConversationClosed, InvalidOptions, WouldDeadlock
 from tests.conversation.conftest import WAIT, Seen, Talk
 
 
@@ -181,3 +181,63 @@ def test_a_loaded_event_shows_the_zones(talk: Talk, seen: Seen) -> None:
 
     (event,) = seen.wait_for(events.Loaded)
     assert (*event.immutable, *event.compressed, *event.incremental) == ctx.ask(Messages())
+
+
+def test_a_stop_waits_until_subscribers_have_had_everything(talk: Talk) -> None:
+    got: list[ChangeEvent] = []
+    gate = threading.Event()
+
+    def slow(event: ChangeEvent) -> None:
+        gate.wait(WAIT)
+        got.append(event)
+
+    ctx = talk(on_change=slow)
+    for n in range(50):
+        ctx.tell(Append(user(str(n))))
+    opener = threading.Timer(0.05, gate.set)
+    opener.start()
+
+    ctx.stop()
+
+    assert len(got) == 50
+
+
+def test_a_stop_does_not_wait_for_a_subscriber_that_hangs(talk: Talk) -> None:
+    stuck = threading.Event()
+    ctx = talk(on_change=lambda _: stuck.wait(WAIT))
+    ctx.ask(Append(user("a")))
+
+    ctx.stop(timeout=0.2)
+
+    stuck.set()
+    with pytest.raises(ConversationClosed):
+        ctx.ask(Len())
+
+
+def test_a_callback_may_stop_its_conversation(talk: Talk) -> None:
+    stopped = threading.Event()
+
+    def stop(_: ChangeEvent) -> None:
+        ctx.stop()
+        stopped.set()
+
+    ctx = talk(on_change=stop)
+
+    ctx.tell(Append(user("enough")))
+
+    assert stopped.wait(WAIT)
+
+
+def test_many_may_stop_a_conversation_at_once(talk: Talk) -> None:
+    ctx = talk(on_change=lambda _: None)
+    ctx.ask(Append(user("a")))
+    threads = [threading.Thread(target=ctx.stop) for _ in range(8)]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+
+    assert not any(thread.is_alive() for thread in threads)
+    with pytest.raises(ConversationClosed):
+        ctx.ask(Len())

@@ -35,7 +35,7 @@ from agent_context import (
     Tool,
     Unsubscribe,
 )
-from agent_context.tokens import Breakdown
+from agent_context.breakdown import Breakdown
 from agent_context_backends.deepseek import DeepSeekBackend
 
 

@@ -1,0 +1,228 @@
+"""Failures that were reported of other projects, and do not happen here.
+
+Each test names the report. What holds in general is shown by the property tests; these are the
+stories behind them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_context import (
+    AgentContext,
+    Append,
+    BackendError,
+    Clear,
+    Compress,
+    Compressed,
+    ContextRef,
+    ErrorKind,
+    EstimateTokens,
+    EvictToolResults,
+    Extend,
+    Immutable,
+    Len,
+    Message,
+    Messages,
+    Send,
+    SendOptions,
+    SendStream,
+    SlidingWindow,
+    Summarize,
+    TextDelta,
+    TokenBudget,
+    ToolCall,
+)
+from agent_context.errors import CompressionError
+from agent_context.messages import ImagePart
+from agent_context_backends.scripted import Hold, ScriptedBackend
+
+WAIT = 20.0
+SYSTEM = Message.system("You are terse.")
+
+
+def started(*script: Any, **settings: Any) -> tuple[ContextRef, ScriptedBackend]:
+    backend = ScriptedBackend(script)
+    return AgentContext.start(backend, immutable=[SYSTEM], **settings), backend
+
+
+def called(name: str) -> Message:
+    return Message.assistant(tool_calls=[ToolCall(id=name, name="find", arguments="{}")])
+
+
+def turn(name: str) -> list[Message]:
+    found = Message.tool(name, f"{name} " + "found " * 200)
+    return [Message.user(f"find {name}"), called(name), found, Message.assistant("Here.")]
+
+
+def paired(messages: tuple[Message, ...]) -> bool:
+    calls = [call.id for message in messages for call in message.tool_calls]
+    results = [message.tool_call_id for message in messages if message.tool_call_id]
+    return calls == results
+
+
+@pytest.mark.parametrize("strategy", [Summarize(keep=2), SlidingWindow(1), TokenBudget(300)])
+def test_no_result_outlives_its_call(strategy: Any) -> None:
+    """langchain#38352, langchain#33265, autogen#7955, litellm#10696, semantic-kernel#13062."""
+    ctx, _ = started("They looked things up.")
+    ctx.ask(Extend([message for name in "abc" for message in turn(name)]))
+
+    ctx.ask(Compress(strategy))
+
+    assert paired(ctx.ask(Messages()))
+    assert ctx.ask(Messages())[1].tool_call_id is None
+
+
+def test_a_call_and_its_result_may_be_far_apart() -> None:
+    """agent-framework#7212: grouping by adjacency."""
+    ctx, _ = started()
+    ctx.ask(Extend([*turn("a"), called("b"), Message.user("hurry"), Message.assistant("Soon.")]))
+    ctx.ask(Extend([Message.tool("b", "late"), Message.assistant("Done.")]))
+
+    ctx.ask(Compress(TokenBudget(80)))
+
+    assert paired(ctx.ask(Messages()))
+
+
+def test_a_history_of_nothing_but_tools_can_be_cut() -> None:
+    """strands harness-sdk#2173: no plain user message, so nothing could be trimmed."""
+    ctx, _ = started()
+    ctx.ask(Append(Message.user("go on until it is done")))
+    ctx.ask(Extend([m for n in range(30) for m in turn(f"c{n}")[1:3]]))
+
+    report = ctx.ask(Compress(TokenBudget(600)))
+
+    assert report.after.total <= 600
+    assert paired(ctx.ask(Messages()))
+
+
+def test_a_pending_call_is_not_compressed_away() -> None:
+    """adk-python#4740, #5602: a later answer found no call."""
+    ctx, _ = started("They looked things up.")
+    ctx.ask(Extend([*turn("a"), *turn("b"), Message.user("book it"), called("confirm")]))
+
+    ctx.ask(Compress(Summarize(keep=0)))
+    ctx.ask(Append(Message.tool("confirm", "yes")))
+
+    assert paired(ctx.ask(Messages()))
+
+
+def test_a_call_that_nobody_will_answer_does_not_stop_compression_for_ever() -> None:
+    """adk-python#7236."""
+    ctx, _ = started("They looked things up.")
+    ctx.ask(Extend([Message.user("go"), called("lost"), *turn("a"), *turn("b")]))
+
+    assert ctx.ask(Compress(Summarize(keep=4))).changed
+
+
+def test_an_error_is_not_a_summary() -> None:
+    """langchain#38867: the history became 'Error generating summary'."""
+    ctx, _ = started(BackendError("429", kind=ErrorKind.RATE_LIMITED, retryable=False))
+    ctx.ask(Extend([*turn("a"), *turn("b")]))
+
+    with pytest.raises(CompressionError):
+        ctx.ask(Compress(Summarize(keep=2)))
+
+    assert ctx.ask(Len()) == 9
+    assert ctx.ask(Compressed()) == ()
+
+
+def test_what_is_added_while_compressing_is_kept_and_a_clear_stays_a_clear() -> None:
+    """openai-agents-python#4679."""
+    hold = Hold()
+    ctx, _ = started(hold, "Stale.")
+    ctx.ask(Extend([*turn("a"), *turn("b")]))
+    reply = ctx.actor_ref.ask(Compress(Summarize(keep=2)), block=False)
+    assert hold.entered.wait(WAIT)
+
+    ctx.ask(Clear())
+    ctx.ask(Append(Message.user("fresh start")))
+    hold.release()
+    reply.get(timeout=WAIT)
+
+    assert [message.text for message in ctx.ask(Messages())] == [SYSTEM.text, "fresh start"]
+
+
+def test_the_system_prompt_is_never_what_goes() -> None:
+    """semantic-kernel#12612."""
+    ctx, _ = started()
+    ctx.ask(Extend([*turn("a"), *turn("b")]))
+
+    ctx.ask(Compress(TokenBudget(1)))
+
+    assert ctx.ask(Immutable()) == (SYSTEM,)
+
+
+def test_evicting_results_frees_what_it_says() -> None:
+    """agent-framework#7393: the full text was inserted again."""
+    ctx, _ = started()
+    ctx.ask(Extend([message for name in "abcd" for message in turn(name)]))
+    before = ctx.ask(EstimateTokens()).incremental
+
+    report = ctx.ask(Compress(EvictToolResults(1)))
+
+    assert ctx.ask(EstimateTokens()).incremental == report.after.incremental < before / 2
+
+
+def test_calls_count_and_images_do_not_count_as_text() -> None:
+    """llama_index#21950: calls counted nothing; langchain#40741: base64 counted as text."""
+    call = ToolCall(id="c", name="write", arguments='{"text": "' + "word " * 400 + '"}')
+    picture = ImagePart(url="data:image/png;base64," + "A" * 400_000, width=512, height=512)
+    calls, _ = started()
+    calls.ask(Append(Message.assistant(tool_calls=[call])))
+    images, _ = started()
+    images.ask(Append(Message.user(["What is this?", picture])))
+
+    assert calls.ask(EstimateTokens()).incremental > 400
+    assert 50 < images.ask(EstimateTokens()).incremental < 2_000
+
+
+def test_compression_does_not_fire_again_and_again() -> None:
+    """letta#3242: two counters disagreed."""
+    ctx, backend = started(
+        "They talked.", *(f"Answer {n}." for n in range(8)),
+        options=SendOptions(context_window=1_500, max_tokens=200),
+        compression=Summarize(keep=2),
+    )  # fmt: skip
+    ctx.ask(Extend([Message.user("word " * 150) for _ in range(9)]))
+
+    for n in range(4):
+        ctx.ask(Send(messages=[Message.user(f"question {n}")]))
+
+    assert len(backend.requests) == 5
+
+
+def test_a_cancelled_stream_leaves_a_history_that_goes_on() -> None:
+    """openai-agents-python#1895, pydantic-ai#7977: an unanswered call made it unusable."""
+    hold = Hold()
+    ctx, backend = started([TextDelta("Let me"), hold], "Here you are.")
+    with ctx.ask(SendStream(messages=[Message.user("find it")])) as stream:
+        next(stream)
+
+    ctx.ask(Send(messages=[Message.user("and?")]))
+
+    sent = [record.message.text for record in backend.requests[1].records]
+    assert sent == [SYSTEM.text, "find it", "Let me", "and?"]
+
+
+def test_what_changes_every_turn_goes_last() -> None:
+    """home-generative-agent#617, bolna#817: a clock in the system prompt, no cache hit ever."""
+    ctx, backend = started("1", "2")
+
+    for clock in ("12:00", "12:01"):
+        ctx.ask(Send(SendOptions(scratch=clock), messages=[Message.user("go")]))
+
+    first, second = ([r.body for r in request.records] for request in backend.requests)
+    assert second[: len(first) - 1] == first[:-1]
+
+
+def test_the_same_words_twice_are_two_turns() -> None:
+    """agent-framework 1.23: the second identical turn was not stored."""
+    ctx, _ = started("pong", "pong")
+
+    for _ in range(2):
+        ctx.ask(Send(messages=[Message.user("ping")]))
+
+    assert [m.text for m in ctx.ask(Messages())[1:]] == ["ping", "pong", "ping", "pong"]
