@@ -1,4 +1,4 @@
-"""What a request costs, part by part, and how the figures are corrected by what vendors report."""
+"""What fills the window, part by part, and how estimates are corrected."""
 
 from __future__ import annotations
 

@@ -191,7 +191,8 @@ class ChatCompletionsBackend(ContextBackend):
         if accepts.images and accepts.other_parts is None:
             return self.dialect
         images = self.dialect.images and accepts.images
-        return replace(self.dialect, images=images, other_parts=accepts.other_parts)
+        others = self.dialect.other_parts if accepts.other_parts is None else accepts.other_parts
+        return replace(self.dialect, images=images, other_parts=others)
 
     def is_same_model(self, asked: str, answered: str) -> bool:
         """Whether an answer that names `answered` is by the model that was asked for."""

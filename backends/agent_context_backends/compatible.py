@@ -1,8 +1,7 @@
 """Other servers that speak chat completions: what is special about each, as data.
 
-Sources: platform.moonshot.ai (2026-10); help.aliyun.com, Model Studio (2026-10); docs.vllm.ai
-(2026-10); docs.ollama.com, OpenAI compatibility (2026-10); llama.cpp's tools/server README
-(2026-11); lmstudio.ai/docs (2026-10); openrouter.ai/docs (2026-10); reports in public threads.
+Sources, as collected in 2026-11: what Moonshot, Alibaba, vLLM, Ollama, llama.cpp, LM Studio and
+OpenRouter document, and reports in public threads. Not measured live, but for llama.cpp.
 
 What serves on one's own machine has the window that it was started with, which it doesn't tell:
 say it in `models`, or in the option `context_window`.

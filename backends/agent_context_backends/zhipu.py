@@ -91,7 +91,7 @@ _200K = ChatFacts(
     context_window=200_000,
     max_output=131_072,
     vocabulary="glm4",
-    # Of the templates that are published with GLM-4.5 and 4.7 (zai-org, 2026), at their most.
+    # Upper estimates after the templates of GLM-4.5 and 4.7 (2026-11); not measured.
     overhead=Overhead(
         request=5,
         system=2,

@@ -16,7 +16,7 @@ from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, StreamEvent
 from agent_context.testing import BackendContract, request_of
 from agent_context.tools import Tool
-from agent_context_backends.chat_completions import ChatCompletionsBackend
+from agent_context_backends.chat_completions import Accepts, ChatCompletionsBackend, ChatFacts
 from agent_context_backends.compatible import (
     KimiBackend,
     LlamaCppBackend,
@@ -232,6 +232,14 @@ async def test_ollama_is_given_images_as_data_alone() -> None:
     body = await body_of(OllamaBackend, Message.user(images))
 
     assert [part["type"] for part in body["messages"][0]["content"]] == ["text", "image_url"]
+
+
+def test_facts_of_one_s_own_take_away_and_add_nothing() -> None:
+    blind = ChatFacts(context_window=8_192, max_output=512, accepts=Accepts(images=False))
+
+    dialect = OllamaBackend(models={"blind": blind}).dialect_of("blind")
+
+    assert (dialect.images, dialect.other_parts) == (False, frozenset())
 
 
 def thought(vendor: str, **extra: Any) -> Message:
