@@ -80,8 +80,10 @@ def _items(fields: dict[str, Any], role: Role, dialect: Dialect) -> Sequence[_It
             return _written_anew(fields, dialect, own=own)
 
 
-def _may_return(items: Iterable[_Item], dialect: Dialect) -> bool:
+def _may_return(items: Sequence[_Item], dialect: Dialect) -> bool:
     """Whether the server can read all reasoning: nothing of it is stored there."""
+    if dialect.backfill_reasoning and any(map(_is_call, items)) and not thoughts_of(items[0])[1]:
+        return False  # DeepSeek refuses calls that it hasn't thought about first
     return all(
         item.get("encrypted_content") or (dialect.keep_reasoning and thoughts_of(item)[1])
         for item in items

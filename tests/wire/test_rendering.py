@@ -20,6 +20,7 @@ from agent_context.zones import Zones
 from tests.histories import (
     DEEPSEEK,
     DIALECTS,
+    ITEM_DIALECTS,
     OPENAI,
     ZHIPU,
     asking,
@@ -58,11 +59,12 @@ def edited(zones: Zones, edit: str, data: DataObject) -> Zones:
 def expected(zones: Zones, trailing: list[Record], dialect: Dialect) -> bytes:
     """The body, written down plainly."""
     pieces = [rendered(record, dialect) for record in repaired([*zones, *trailing], dialect)]
-    return b'{"model":"m","stream":true,"messages":[' + b",".join(pieces) + b"]}"
+    said = b",".join(piece for piece in pieces if piece)
+    return b'{"model":"m","stream":true,"%s":[%s]}' % (dialect.list_name.encode(), said)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
-@settings(max_examples=250, deadline=None)
+@pytest.mark.parametrize("dialect", DIALECTS + ITEM_DIALECTS, ids=lambda dialect: str(dialect.name))
+@settings(max_examples=125, deadline=None)
 @given(
     histories,
     histories,
@@ -91,7 +93,7 @@ def test_another_dialect_or_a_compression_renders_anew() -> None:
         assert cache.body(HEAD, each, (), dialect) == expected(each, [], dialect)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
+@pytest.mark.parametrize("dialect", DIALECTS + ITEM_DIALECTS, ids=lambda dialect: str(dialect.name))
 def test_a_request_begins_as_the_one_before_it(dialect: Dialect) -> None:
     cache, zones = Rendering(), zones_of([record_of(Message.system("be brief"))])
     scratch = [record_of(Message.system("it is noon"))]
