@@ -285,9 +285,14 @@ def _is_blank(record: Record) -> bool:
 
 def _merged(pairs: Iterable[tuple[int, Record]], notes: list[Note]) -> Iterator[tuple[int, Record]]:
     """Neighbours of one role as one message; tool messages stay single."""
+    first = 0
     for role, group in groupby(pairs, key=lambda pair: pair[1].role):
         run = list(group)
-        if role is Role.TOOL or len(run) == 1:
+        if role is Role.TOOL:
+            yield from ((first, record) for _, record in run)
+            continue
+        first = run[0][0]
+        if len(run) == 1:
             yield from run
             continue
         why = "the one before has the same role"

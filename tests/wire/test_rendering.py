@@ -23,6 +23,7 @@ from tests.histories import (
     ITEM_DIALECTS,
     OPENAI,
     ZHIPU,
+    ZHIPU_ITEMS,
     asking,
     histories,
     records,
@@ -83,6 +84,16 @@ def test_what_was_rendered_before_does_not_show(
     for edit, trailing in steps:
         zones = edited(zones, edit, data)
         assert cache.body(HEAD, zones, trailing, dialect) == expected(zones, trailing, dialect)
+
+
+@pytest.mark.parametrize("dialect", [ZHIPU, ZHIPU_ITEMS])
+def test_a_rewind_between_two_messages_that_were_merged_shows(dialect: Dialect) -> None:
+    cache, zones = Rendering(), zones_of([user(), said(), asking("a"), result("a")])
+    cache.body(HEAD, zones, (), dialect)
+
+    back = zones.rewind(2)
+
+    assert cache.body(HEAD, back, (), dialect) == expected(back, [], dialect)
 
 
 def test_another_dialect_or_a_compression_renders_anew() -> None:
