@@ -1,45 +1,58 @@
-"""Any server that speaks chat completions, over httpx: the one place that does model I/O."""
+"""Any server that speaks chat completions, or the Responses API, over httpx.
+
+This is the one place that does model I/O.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, ClassVar, cast
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, ClassVar, cast, get_args
 
 import httpx
 
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
-from agent_context.messages import Completion
+from agent_context.messages import Completion, Message
 from agent_context.options import ModelFacts
 from agent_context.records import record_of
 from agent_context.stream_events import StreamEvent
 from agent_context.vector import Vector
-from agent_context.wire.chat import ChunkReader, completion_of
 from agent_context.wire.dialect import Dialect
 from agent_context.wire.failures import failure_of, request_id_of
 from agent_context.wire.payload import parsed
 from agent_context.wire.rendering import Rendering
-from agent_context.wire.sse import SseDecoder
+from agent_context.wire.responses import completion_in, item_events_of
 from agent_context.zones import Zones
-from agent_context_backends._parameters import Accepts, ChatFacts, Limits, facts_of, parameters
+from agent_context_backends._apis import CHAT, RESPONSES, Api, ApiChoice, Reader, merged
+from agent_context_backends._parameters import (
+    Accepts,
+    ChatFacts,
+    Limits,
+    as_responses,
+    facts_of,
+    item_parameters,
+    parameters,
+    refuses_tools,
+)
+from agent_context_backends._streams import WholeBody, bytes_of, decoder_of, drain
 from agent_context_backends._transport import AiohttpTransport
 
-__all__ = ["Accepts", "ChatCompletionsBackend", "ChatFacts", "Limits"]
-
-_OURS = frozenset({"messages", "model", "stream"})
-"""Fields that `extra` may not set: an answer would be read wrongly."""
+__all__ = ["Accepts", "ApiChoice", "ChatCompletionsBackend", "ChatFacts", "Limits", "as_responses"]
 
 _BEHIND = (
-    "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed",
-    "stream", "stream_options",
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "stop",
+    "seed", "stream", "stream_options",
 )  # fmt: skip
 """Fields that no prompt cache looks at: they go behind the messages, where they break no prefix."""
 
-_LINGER = 0.05
-"""Seconds that the end of a stream may take after `[DONE]`."""
+_ELSEWHERE = re.compile(
+    r"function tools with reasoning_effort.*/v1/responses", re.IGNORECASE | re.DOTALL
+)
+"""How chat completions say that they don't take this request, and the Responses API does
+(openai/openai-openapi#541, 2026)."""
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -47,12 +60,16 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 class ChatCompletionsBackend(ContextBackend):
     """A server with the chat-completions API. A subclass says in class attributes what is special.
 
-    Nothing is tried again here; a conversation's turn does that.
+    Nothing is tried again here, a conversation's turn does that; except that a request which the
+    server says belongs to the Responses API is asked there, and so are that model's later ones.
     """
 
     vendor: ClassVar[str] = "compatible"
     default_base_url: ClassVar[str | None] = None
     path: ClassVar[str] = "/chat/completions"
+    responses_path: ClassVar[str] = "/responses"
+    responses_homes: ClassVar[Mapping[str, str]] = {}
+    """For base URLs whose Responses API has another, that one."""
     key_names: ClassVar[Mapping[str, str | None]] = {}
     """Environment variables that may hold the key, each with the base URL that its keys are for.
     If there are any, a key is needed."""
@@ -62,6 +79,13 @@ class ChatCompletionsBackend(ContextBackend):
     ends_with_done: ClassVar[bool] = False
     """Whether a stream without `[DONE]` has been cut, even if it gave a finish reason."""
     dialect: ClassVar[Dialect] = Dialect(name="compatible", vendor="compatible")
+    responses_dialect: ClassVar[Dialect] = Dialect(
+        name="compatible-responses",
+        vendor="compatible",
+        api="responses",
+        max_call_id=64,
+        unique_call_ids=True,
+    )
     default_model: ClassVar[str | None] = None
     known_models: ClassVar[Mapping[str, ChatFacts]] = {}
     """Facts by model; a name also stands for those that go on with `-`."""
@@ -81,6 +105,7 @@ class ChatCompletionsBackend(ContextBackend):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
+        api: ApiChoice = "auto",
         transport: httpx.AsyncBaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
         models: Mapping[str, ModelFacts] | None = None,
@@ -92,6 +117,7 @@ class ChatCompletionsBackend(ContextBackend):
         Args:
             api_key: The key; else one of the environment variables in `key_names`.
             base_url: Where the API is; else from the environment, else the vendor's.
+            api: Which API to speak; `auto` takes chat completions for everything that they do.
             transport: What carries the requests, `httpx.MockTransport` for one.
             headers: Further headers of every request.
             models: Facts of models that the vendor's table lacks, or has wrong.
@@ -101,7 +127,10 @@ class ChatCompletionsBackend(ContextBackend):
         """
         key, home = self._key(api_key)
         self.base_url = _checked(base_url or self._base_url_of_environment() or home)
-        self._url = httpx.URL(self.base_url + self.path)
+        if api not in get_args(ApiChoice):
+            raise InvalidOptions(f"api is one of {', '.join(get_args(ApiChoice))}, not {api!r}")
+        self._api: ApiChoice = api
+        self._moved: set[str] = set()
         self._headers = httpx.Headers(
             {
                 "Accept-Encoding": "identity",  # a compressed stream may sit in a buffer
@@ -118,14 +147,13 @@ class ChatCompletionsBackend(ContextBackend):
         self._idle_timeout = idle_timeout
         self._unknown = self.adapted(self.default_facts)
         known = {**self.known_models, **(models or {})}
-        accepted = self.default_facts.accepts
         self._facts = {
-            name: self.adapted(facts_of(facts, accepted)) for name, facts in known.items()
+            name: self.adapted(facts_of(facts, self.default_facts)) for name, facts in known.items()
         }
 
     async def send(self, request: Request) -> Completion:
         """Ask the model and return its whole answer."""
-        async with self._answer(request, stream=False) as response:
+        async with self._answer(request, stream=False) as (api, response):
             body = await response.aread()
             request_id = request_id_of(response.headers)
         try:
@@ -136,25 +164,25 @@ class ChatCompletionsBackend(ContextBackend):
         if not isinstance(answer, Mapping):
             raise self._error(ErrorKind.PROTOCOL, "its answer is not an object")
         answer = cast("Mapping[str, Any]", answer)
-        return completion_of(answer, vendor=self.vendor, request_id=request_id)
+        return api.completion_of(answer, vendor=self.vendor, request_id=request_id)
 
     async def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """Ask the model and yield what arrives, `Finished` at the end."""
-        async with self._answer(request, stream=True) as response:
-            reader = ChunkReader(self.vendor, request_id_of(response.headers))
-            decoder = _decoder(response)
-            async with aclosing(_bytes(response)) as chunks:
+        async with self._answer(request, stream=True) as (api, response):
+            reader = api.reader(self.vendor, request_id_of(response.headers))
+            decoder = decoder_of(response)
+            async with aclosing(bytes_of(response)) as chunks:
                 async for data in chunks:
                     for payload in decoder.feed(data):
                         for event in reader.read(payload):
                             yield event
                     if reader.done:
-                        await _drain(chunks)
+                        await drain(chunks)
                         break
             for payload in decoder.close():
                 for event in reader.read(payload):
                     yield event
-        self._check_end(reader, whole=isinstance(decoder, _WholeBody))
+        self._check_end(reader, api, whole=isinstance(decoder, WholeBody))
         yield reader.finish()
 
     def model_facts(self, model: str | None) -> ChatFacts:
@@ -166,6 +194,16 @@ class ChatCompletionsBackend(ContextBackend):
             name = name.rpartition("-")[0]
         return self._unknown
 
+    def extract_messages(self, response: Mapping[str, Any]) -> tuple[Message, ...]:
+        """The messages in a whole answer as either API sent it."""
+        if "output" not in response:
+            return super().extract_messages(response)
+        return (completion_in(response, vendor=self.vendor).message,)
+
+    def classify_chunk(self, chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
+        """What one chunk, or event, of a streamed answer means on its own."""
+        return item_events_of(chunk) if "type" in chunk else super().classify_chunk(chunk)
+
     async def aclose(self) -> None:
         """Close the connections. A later request opens new ones."""
         client, self._client = self._client, None
@@ -176,14 +214,17 @@ class ChatCompletionsBackend(ContextBackend):
         """`facts` as they are at this base URL."""
         return facts
 
-    def parameters(self, request: Request, model: str) -> dict[str, Any]:
+    def parameters(self, request: Request, model: str, api: Api = CHAT) -> dict[str, Any]:
         """The fields of the request's body that say its options; `extra` is not among them."""
-        facts = self.model_facts(model)
-        return parameters(request.options, facts, who=f"{self.vendor}'s {model}")
+        say = parameters if api is CHAT else item_parameters
+        return say(request.options, self.model_facts(model), who=f"{self.vendor}'s {model}")
 
-    async def address(self) -> tuple[httpx.URL, httpx.Headers]:
+    async def address(self, api: Api = CHAT) -> tuple[httpx.URL, httpx.Headers]:
         """Where requests go, and their headers."""
-        return self._url, self._headers
+        if api is CHAT:
+            return httpx.URL(self.base_url + self.path), self._headers
+        home = self.responses_homes.get(self.base_url, self.base_url)
+        return httpx.URL(home + self.responses_path), self._headers
 
     def _key(self, api_key: str | None) -> tuple[str | None, str | None]:
         """The key and the base URL that it is for."""
@@ -198,20 +239,35 @@ class ChatCompletionsBackend(ContextBackend):
     def _base_url_of_environment(self) -> str | None:
         return next((url for url in map(os.environ.get, self.base_url_names) if url), None)
 
-    def _body(self, request: Request, *, stream: bool) -> bytes:
-        if taken := _OURS & request.options.extra.keys():
-            raise InvalidOptions(f"extra: {', '.join(sorted(taken))} can't be set there")
+    def _model(self, request: Request) -> str:
         model = request.options.model or self.default_model
         if model is None:
             raise InvalidOptions("which model? Set `model` in the options")
-        head: dict[str, Any] = {"model": model, **self.parameters(request, model)}
+        return model
+
+    def _api_for(self, request: Request) -> Api:
+        """The API that is asked. It depends on the options alone, so that a prefix stays cached."""
+        if self._api != "auto":
+            return RESPONSES if self._api == "responses" else CHAT
+        model = self._model(request)
+        facts = self.model_facts(model)
+        better = facts.responses is not None and refuses_tools(request.options, facts)
+        return RESPONSES if better or model in self._moved else CHAT
+
+    def _body(self, request: Request, api: Api, *, stream: bool) -> bytes:
+        extra = request.options.extra
+        if taken := api.ours & extra.keys():
+            raise InvalidOptions(f"extra: {', '.join(sorted(taken))} can't be set there")
+        model = self._model(request)
+        head: dict[str, Any] = {"model": model, **self.parameters(request, model, api)}
         if stream:
-            head |= {"stream": True, "stream_options": {"include_usage": True}}
-        head |= request.options.extra
+            head |= api.streaming
+        head = merged(head, extra)
         foot = {name: head.pop(name) for name in _BEHIND if name in head}
+        dialect = self.dialect if api is CHAT else self.responses_dialect
         rendering, zones, trailing = self._said(request)
         try:
-            return rendering.body(head, zones, trailing, self.dialect, foot)
+            return rendering.body(head, zones, trailing, dialect, foot)
         except TypeError as error:
             raise InvalidOptions(f"an option can't be written as JSON: {error}") from error
 
@@ -223,24 +279,46 @@ class ChatCompletionsBackend(ContextBackend):
         return Rendering(), Zones(incremental=Vector.of(records)), ()
 
     @asynccontextmanager
-    async def _answer(self, request: Request, *, stream: bool) -> AsyncGenerator[httpx.Response]:
-        content = self._body(request, stream=stream)
-        url, headers = await self.address()
+    async def _answer(
+        self, request: Request, *, stream: bool
+    ) -> AsyncGenerator[tuple[Api, httpx.Response]]:
+        api = self._api_for(request)
         silence = self._idle_timeout if stream else request.options.timeout
-        timeout = httpx.Timeout(silence, connect=self._connect_timeout, pool=None)
-        call = httpx.Request(
-            "POST", url, headers=headers, content=content, extensions={"timeout": timeout.as_dict()}
-        )
         try:
-            response = await self._opened().send(call, stream=True)
+            try:
+                response = await self._asked(request, api, silence, stream=stream)
+            except BackendError as error:
+                if not self._belongs_elsewhere(error, api):
+                    raise
+                self._moved.add(self._model(request))
+                api = RESPONSES
+                response = await self._asked(request, api, silence, stream=stream)
             async with aclosing(response):
-                if not response.is_success:
-                    raise await self._failure(response)
-                yield response
+                yield api, response
         except httpx.UnsupportedProtocol as error:
             raise InvalidOptions(f"base_url {self.base_url!r}: {error}") from error
         except httpx.HTTPError as error:
             raise self._error(ErrorKind.TRANSPORT, _what_happened(error, silence)) from error
+
+    async def _asked(
+        self, request: Request, api: Api, silence: float, *, stream: bool
+    ) -> httpx.Response:
+        """The answer, still to be read. `BackendError` if the server refuses."""
+        content = self._body(request, api, stream=stream)
+        url, headers = await self.address(api)
+        timeout = httpx.Timeout(silence, connect=self._connect_timeout, pool=None)
+        call = httpx.Request(
+            "POST", url, headers=headers, content=content, extensions={"timeout": timeout.as_dict()}
+        )
+        response = await self._opened().send(call, stream=True)
+        if not response.is_success:
+            async with aclosing(response):
+                raise await self._failure(response)
+        return response
+
+    def _belongs_elsewhere(self, error: BackendError, api: Api) -> bool:
+        may_move = self._api == "auto" and api is CHAT and error.status == 400
+        return may_move and _ELSEWHERE.search(str(error)) is not None
 
     def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -252,49 +330,14 @@ class ChatCompletionsBackend(ContextBackend):
         body = await response.aread()
         return failure_of(response.status_code, response.headers, body, vendor=self.vendor)
 
-    def _check_end(self, reader: ChunkReader, *, whole: bool) -> None:
-        if reader.done or whole or (reader.finished and not self.ends_with_done):
+    def _check_end(self, reader: Reader, api: Api, *, whole: bool) -> None:
+        told = reader.finished and not (api is CHAT and self.ends_with_done)
+        if reader.done or whole or told:
             return
         raise self._error(ErrorKind.TRANSPORT, "its answer broke off before the end")
 
     def _error(self, kind: ErrorKind, text: str) -> BackendError:
         return BackendError(f"{self.vendor}: {text}", kind=kind, vendor=self.vendor)
-
-
-class _WholeBody:
-    """In the place of an SSE decoder, for servers that answer a stream with one JSON object."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def feed(self, data: bytes) -> list[bytes]:
-        self._pieces.append(data)
-        return []
-
-    def close(self) -> list[bytes]:
-        return [b"".join(self._pieces)]
-
-
-def _decoder(response: httpx.Response) -> SseDecoder | _WholeBody:
-    kind = response.headers.get("content-type", "")
-    return _WholeBody() if kind.startswith("application/json") else SseDecoder()
-
-
-def _bytes(response: httpx.Response) -> AsyncGenerator[bytes]:
-    """The body as it comes. Both of httpx's iterators are generators, and must be closed."""
-    encoded = "content-encoding" in response.headers
-    chunks = (
-        response.aiter_bytes() if encoded else aiter(cast("httpx.AsyncByteStream", response.stream))
-    )
-    return cast("AsyncGenerator[bytes]", chunks)
-
-
-async def _drain(chunks: AsyncGenerator[bytes]) -> None:
-    """Read on to the end, which is due at once, so that the connection can be used again."""
-    with suppress(TimeoutError, httpx.HTTPError):
-        async with asyncio.timeout(_LINGER):
-            async for _ in chunks:
-                pass
 
 
 def _what_happened(error: httpx.HTTPError, silence: float) -> str:

@@ -16,6 +16,7 @@ from agent_context_backends.chat_completions import (
     ChatCompletionsBackend,
     ChatFacts,
     Limits,
+    as_responses,
 )
 
 __all__ = ["ZhipuBackend"]
@@ -75,6 +76,29 @@ _GLM_5_3 = replace(
     },
 )
 
+
+def _as_items(accepts: Accepts) -> Accepts:
+    """What a model takes on the Responses API, where the effort alone says how to think."""
+    items = as_responses(accepts)
+    efforts = {
+        name: {"reasoning": said["reasoning"]}
+        for name, said in items.efforts.items()
+        if "reasoning" in said
+    }
+    silent = {False: efforts["none"]} if "none" in efforts else {}
+    switch = "the Responses API has no switch for it; use api='chat'"
+    advice = (
+        items.advice
+        if silent or not accepts.efforts.get("none")
+        else {
+            **items.advice,
+            "thinking": switch,
+            "effort": switch,
+        }
+    )
+    return replace(items, thinking={True: {}, **silent}, efforts=efforts, advice=advice)
+
+
 _200K = ChatFacts(
     context_window=200_000,
     max_output=131_072,
@@ -84,9 +108,10 @@ _200K = ChatFacts(
     thinks=True,
     sends_reasoning=True,
     accepts=_SWITCHED,
+    responses=_as_items(_SWITCHED),
 )
-_5_2 = replace(_200K, context_window=1_000_000, accepts=_GLM_5_2)
-_5_3 = replace(_5_2, accepts=_GLM_5_3)
+_5_2 = replace(_200K, context_window=1_000_000, accepts=_GLM_5_2, responses=_as_items(_GLM_5_2))
+_5_3 = replace(_5_2, accepts=_GLM_5_3, responses=_as_items(_GLM_5_3))
 
 
 class ZhipuBackend(ChatCompletionsBackend):
@@ -113,6 +138,21 @@ class ZhipuBackend(ChatCompletionsBackend):
     dialect: ClassVar[Dialect] = Dialect(
         name="zhipu", vendor="zhipu", keep_reasoning=True, needs_user=True, merge_same_role=True
     )
+    responses_homes: ClassVar[Mapping[str, str]] = {
+        _CHINA: "https://open.bigmodel.cn/api/v1",
+        _WORLD: "https://api.z.ai/api/v1",
+    }
+    responses_dialect: ClassVar[Dialect] = Dialect(
+        name="zhipu-responses",
+        vendor="zhipu",
+        api="responses",
+        keep_reasoning=True,
+        max_call_id=64,
+        unique_call_ids=True,
+        calls_last=True,
+        needs_user=True,
+        merge_same_role=True,
+    )
     default_model: ClassVar[str | None] = "glm-5.2"
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
         "glm-5.3": _5_3,
@@ -130,4 +170,5 @@ class ZhipuBackend(ChatCompletionsBackend):
         context_window=128_000,
         max_output=32_768,
         accepts=replace(_SWITCHED, max_output_known=False),
+        responses=replace(_as_items(_SWITCHED), max_output_known=False),
     )
