@@ -19,6 +19,7 @@ from agent_context.records import Record, record_of
 from agent_context.vector import Vector
 from agent_context.wire.rendering import Rendering
 from agent_context.zones import Zones
+from agent_context_backends._apis import CHAT
 from agent_context_backends.deepseek import DeepSeekBackend
 from benchmarks.material import talk
 from benchmarks.report import Row, main, median, seconds
@@ -35,7 +36,7 @@ class Bodies(DeepSeekBackend):
     """The backend's own bodies, without sending them."""
 
     def body(self, request: Request) -> bytes:
-        return self._body(request, stream=True)
+        return self._body(request, CHAT, stream=True)
 
 
 def rows(scale: float) -> Iterator[Row]:

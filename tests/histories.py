@@ -31,6 +31,38 @@ ZHIPU = Dialect(
 )
 DIALECTS = [DEEPSEEK, OPENAI, ZHIPU]
 
+OPENAI_ITEMS = Dialect(
+    name="openai-responses",
+    vendor="openai",
+    api="responses",
+    system_role="developer",
+    max_call_id=64,
+    unique_call_ids=True,
+)
+DEEPSEEK_ITEMS = Dialect(
+    name="deepseek-responses",
+    vendor="deepseek",
+    api="responses",
+    keep_reasoning=True,
+    backfill_reasoning=True,
+    unique_call_ids=True,
+    calls_last=True,
+    merge_same_role=True,
+)
+ZHIPU_ITEMS = Dialect(
+    name="zhipu-responses",
+    vendor="zhipu",
+    api="responses",
+    keep_reasoning=True,
+    max_call_id=64,
+    unique_call_ids=True,
+    calls_last=True,
+    needs_user=True,
+    merge_same_role=True,
+    images=False,
+)
+ITEM_DIALECTS = [OPENAI_ITEMS, DEEPSEEK_ITEMS, ZHIPU_ITEMS]
+
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/x.png", "width": 8}}
 PARTS: list[dict[str, Any]] = [
     IMAGE,
@@ -66,7 +98,63 @@ def _assistant(
     return Message.model_validate({**fields, "tool_calls": calls(*names), "annotations": []})
 
 
+def reasoning_item(vendor: str, thought: str, *, sealed: bool = True) -> dict[str, Any]:
+    """A reasoning item: OpenAI's comes encrypted, the others' in full."""
+    if vendor == "openai":
+        summary = [{"type": "summary_text", "text": thought}]
+        item = {"type": "reasoning", "id": "rs_1", "summary": summary}
+        return {**item, "encrypted_content": "gAAA"} if sealed else item
+    content = [{"type": "reasoning_text", "text": thought}]
+    return {"type": "reasoning", "id": "r1", "content": content, "summary": []}
+
+
+def message_item(text: str, phase: str = "final_answer") -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    fields = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant"}
+    return {**fields, "phase": phase, "content": content}
+
+
+def call_item(name: str) -> dict[str, Any]:
+    fields = {"type": "function_call", "id": "fc_1", "status": "completed", "call_id": name}
+    return {**fields, "name": "f", "arguments": '{"x": 1}'}
+
+
+def answered(vendor: str, items: Sequence[dict[str, Any]], *, edited: str | None = None) -> Message:
+    """What a Responses API answered in these items; `edited` is put in their place."""
+    texts = [part["text"] for item in items for part in item.get("content", ())]
+    thoughts = [
+        part["text"]
+        for item in items
+        if item["type"] == "reasoning"
+        for part in (*item["summary"], *item.get("content", ()))
+    ]
+    text = "\n\n".join(text for text in texts if text not in thoughts)
+    names = [item["call_id"] for item in items if item["type"] == "function_call"]
+    message = _assistant(
+        text if edited is None else edited,
+        names,
+        "\n\n".join(thoughts) or None,
+        Origin(vendor=vendor, model="m"),
+    )
+    return message.model_copy(update={"output_items": list(items)})
+
+
+@st.composite
+def answers_in_items(draw: st.DrawFn) -> Message:
+    vendor = draw(st.sampled_from(["openai", "deepseek", "zhipu"]))
+    items: list[dict[str, Any]] = []
+    for _ in range(draw(st.integers(1, 2))):
+        if draw(st.booleans()):
+            items.append(reasoning_item(vendor, "hm", sealed=draw(st.integers(0, 4)) > 0))
+        names = draw(st.lists(ids, max_size=2))
+        text = [message_item("so", "commentary")] if draw(st.booleans()) else []
+        items += [*text, *map(call_item, names)]
+    edit = draw(st.sampled_from([None, None, None, "edited", ""]))
+    return answered(vendor, items, edited=edit)
+
+
 messages = st.one_of(
+    answers_in_items(),
     st.builds(
         lambda content: Message.model_validate({"role": "user", "content": content}), contents
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
@@ -14,7 +14,6 @@ from agent_context.messages import (
     FinishReason,
     Message,
     Origin,
-    ToolCall,
     Usage,
     new_id,
 )
@@ -27,8 +26,9 @@ from agent_context.stream_events import (
     ToolCallDelta,
     UsageReported,
 )
+from agent_context.wire.answers import is_object, object_in, said_nothing, without_half_calls
 from agent_context.wire.failures import failure_in_stream
-from agent_context.wire.payload import items_in, mapping_in, parsed, read_count
+from agent_context.wire.payload import items_in, mapping_in, read_count
 from agent_context.wire.reasoning_details import joined_details
 
 __all__ = ["ChunkReader", "completion_of", "events_of", "messages_of", "usage_of"]
@@ -44,8 +44,6 @@ _REASONS = {
     # Whatever is new is OTHER; the failures below are none at all.
 }
 
-_FINISHED = (FinishReason.STOP, FinishReason.TOOL_CALLS)
-
 _FAILED = {
     # Zhipu, docs.z.ai chat-completion (2026-09); DeepSeek, api-docs (2026-10).
     "model_context_window_exceeded": (ErrorKind.CONTEXT_OVERFLOW, False, "the window is full"),
@@ -53,13 +51,6 @@ _FAILED = {
     "insufficient_system_resource": (ErrorKind.OVERLOADED, True, "the server ran out of resources"),
 }
 """Finish reasons of answers that are not whole, whatever has arrived: kind, retryable, why."""
-
-_SAID_NOTHING = {
-    "length": (ErrorKind.EMPTY_RESPONSE, False, "max_tokens was used up before it said anything"),
-    "content_filter": (ErrorKind.CONTENT_FILTERED, False, "its answer was filtered"),
-    "sensitive": (ErrorKind.CONTENT_FILTERED, False, "its answer was filtered"),
-}
-"""What an answer without any content means, by its finish reason: kind, retryable, why."""
 
 
 def messages_of(response: Mapping[str, Any], *, vendor: str) -> tuple[Message, ...]:
@@ -167,14 +158,7 @@ class ChunkReader:
         if payload.startswith(b"[DONE]"):
             self.done = True
             return []
-        try:
-            chunk = parsed(payload)
-        except ValueError as error:
-            start = payload[:80].decode("utf-8", "replace")
-            raise self._error(ErrorKind.PROTOCOL, f"a chunk is not JSON: {start!r}") from error
-        if type(chunk) is not dict:
-            raise self._error(ErrorKind.PROTOCOL, f"a chunk is no object: {chunk!r:.80}")
-        return self.feed(cast("Mapping[str, Any]", chunk))
+        return self.feed(object_in(payload, vendor=self._vendor, request_id=self._request_id))
 
     def feed(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         """The events of one chunk. Raises `BackendError` for an error that the server reports."""
@@ -203,12 +187,11 @@ class ChunkReader:
         """The whole answer. Raises `BackendError` if nothing was said, or the server failed."""
         if failed := _FAILED.get(self.raw_finish_reason or ""):
             raise self._no_answer("the model's answer broke off", failed)
-        if self._assembly.empty:
-            raise self._said_nothing()
         reason = self._reason()
         message = self._message(reason)
         if not (message.parts or message.reasoning or message.tool_calls):
-            raise self._said_nothing()
+            why, vendor = self.raw_finish_reason, self._vendor
+            raise said_nothing(why, vendor=vendor, request_id=self._request_id)
         return Finished(
             Completion(
                 message=message,
@@ -240,25 +223,18 @@ class ChunkReader:
         if self._details:
             details = joined_details(self._details)
             message = message.model_copy(update={"reasoning_details": details})
-        if reason in _FINISHED:
-            return message
-        whole = tuple(call for call in message.tool_calls if _is_whole(call))
-        return message.model_copy(update={"tool_calls": whole})
-
-    def _said_nothing(self) -> BackendError:
-        unknown = (ErrorKind.EMPTY_RESPONSE, True, f"finish reason {self.raw_finish_reason!r}")
-        why = _SAID_NOTHING.get(self.raw_finish_reason or "", unknown)
-        return self._no_answer("the model answered with nothing", why)
+        return without_half_calls(message, reason)
 
     def _no_answer(self, what: str, verdict: tuple[ErrorKind, bool, str]) -> BackendError:
         kind, retryable, why = verdict
-        error = self._error(kind, f"{what}: {why}")
-        error.retryable = retryable
-        error.code = self.raw_finish_reason
-        return error
-
-    def _error(self, kind: ErrorKind, text: str) -> BackendError:
-        return BackendError(text, kind=kind, vendor=self._vendor, request_id=self._request_id)
+        return BackendError(
+            f"{what}: {why}",
+            kind=kind,
+            vendor=self._vendor,
+            code=self.raw_finish_reason,
+            request_id=self._request_id,
+            retryable=retryable,
+        )
 
     def _read_delta(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
@@ -305,7 +281,7 @@ class ChunkReader:
         if sent_id:
             return next((call for call in self._calls if call.id == sent_id), None)
         last = self._calls[-1] if self._calls else None
-        return None if last and named and _is_object("".join(last.arguments)) else last
+        return None if last and named and is_object("".join(last.arguments)) else last
 
 
 def _raise_error(chunk: Mapping[str, Any], vendor: str, request_id: str | None = None) -> None:
@@ -351,14 +327,3 @@ def _arguments(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return orjson.dumps(value).decode()
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(orjson.loads(text), dict)
-    except orjson.JSONDecodeError:
-        return False
-
-
-def _is_whole(call: ToolCall) -> bool:
-    return bool(call.name) and _is_object(call.arguments)

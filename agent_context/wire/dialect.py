@@ -1,10 +1,18 @@
-"""How one chat-completions API wants a stored message written, as data."""
+"""How one API wants a stored message written, as data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["Dialect"]
+__all__ = ["OUTPUT_ITEMS", "Dialect"]
+
+OUTPUT_ITEMS = "output_items"
+"""The field of an answer of the Responses API that holds its items as they came.
+
+The message's own fields are what they say. A message whose fields say something else has been
+edited, and its items are not used any more.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +23,8 @@ class Dialect:
     """Tells dialects apart in caches and reports: the vendor, or the vendor and a variant."""
     vendor: str
     """Reasoning and other things of an origin with this vendor may go back to it."""
+    api: Literal["chat", "responses"] = "chat"
+    """What a message becomes: one of chat completions, or items of the Responses API."""
     system_role: str = "system"
     """What a system message is called: `system` or `developer`."""
     late_system_role: str | None = None
@@ -24,9 +34,13 @@ class Dialect:
     reasoning_field: str = "reasoning_content"
     """The name under which it is sent."""
     backfill_reasoning: bool = False
-    """Write `""` where a message with tool calls has no reasoning that may be sent."""
+    """Write an empty one where a message with tool calls has no reasoning that may be sent."""
     max_call_id: int | None = None
     """Longest id of a tool call that is accepted, in characters; None: any."""
+    unique_call_ids: bool = False
+    """No two calls of a request may have one id; otherwise no two of a message."""
+    calls_last: bool = False
+    """The calls of a message must stand together behind its other items."""
     needs_user: bool = False
     """A request without any user message is refused."""
     merge_same_role: bool = False
@@ -39,3 +53,8 @@ class Dialect:
     """What an image's URL may begin with."""
     other_parts: frozenset[str] | None = None
     """Types of further parts that a user's content may hold; None: any."""
+
+    @property
+    def list_name(self) -> str:
+        """The field of a request that holds what was said."""
+        return "messages" if self.api == "chat" else "input"

@@ -53,6 +53,11 @@ _CODES: dict[str, _Verdict] = {
     "content_policy_violation": _FILTERED,
     "content_filter": _FILTERED,
     **dict.fromkeys(("cyber_policy", "cyber_policy_violation"), _FILTERED),
+    "invalid_prompt": _FILTERED,
+    "bio_policy": _FILTERED,
+    "misalignment_policy_violation": _FILTERED,
+    "image_content_policy_violation": _FILTERED,
+    "invalid_encrypted_content": _HISTORY,
     "model_not_found": _PARAMETER,
     "unsupported_parameter": _PARAMETER,
     "unsupported_value": _PARAMETER,
@@ -108,7 +113,11 @@ _PHRASES: tuple[tuple[_Verdict | None, tuple[str, ...]], ...] = (
             r"must be followed by tool messages",
             r"must be a response to a prece+ding message",
             r"tool_call_ids? did not have response",
-            r"no tool output found for",
+            r"no tool (output|call) found for",
+            r"duplicate 'call_id'",
+            r"input items array must not be empty",
+            r"encrypted content .* could not be verified",
+            r"was provided without its required",
             r"duplicate value for 'tool_call_id'",
             r"'messages\[\d+\]\.tool_calls': empty array",
             r"invalid assistant message",
@@ -291,7 +300,7 @@ def _by_wording(message: str, status: int) -> _Verdict | None:
 def _by_param(param: str) -> _Verdict | None:
     if not param:
         return None
-    return _HISTORY if param.startswith("messages") else _PARAMETER
+    return _HISTORY if param.startswith(("messages", "input[")) else _PARAMETER
 
 
 def _by_status(status: int) -> _Verdict:

@@ -1,6 +1,6 @@
 """A request's body as bytes, of which only what is new is rendered.
 
-What changes from turn to turn stands behind the messages, so that a request's bytes up to its last
+What changes from turn to turn stands behind what was said, so that a request's bytes up to its last
 stored message are the beginning of the next request's.
 """
 
@@ -19,8 +19,9 @@ from agent_context.groups import cuts
 from agent_context.messages import Role
 from agent_context.records import Record
 from agent_context.vector import Vector
-from agent_context.wire.dialect import Dialect
-from agent_context.wire.payload import mapping_in
+from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
+from agent_context.wire.items import rendered_items
+from agent_context.wire.parts import instead_of, is_taken
 from agent_context.wire.repair import Repaired, legal_part, stand_in_user
 from agent_context.zones import Zones
 
@@ -40,6 +41,8 @@ class _Settled:
     last: Role | None
     """The role of its last message; None if it has no message."""
     has_user: bool
+    calls: frozenset[str] = frozenset()
+    """The ids of its calls, where they must be unique in a request."""
 
     def begins(self, zones: Zones, dialect: Dialect) -> bool:
         """Whether `zones` begin with the records that it covers."""
@@ -66,9 +69,10 @@ class _Tail:
     legal: Repaired
 
     @staticmethod
-    def of(stored: Iterable[Record], trailing: Sequence[Record], dialect: Dialect) -> _Tail:
+    def of(stored: Iterable[Record], trailing: Sequence[Record], before: _Settled) -> _Tail:
         stored = tuple(stored)
-        return _Tail(stored, tuple(trailing), legal_part((*stored, *trailing), dialect))
+        legal = legal_part((*stored, *trailing), before.dialect, before.calls)
+        return _Tail(stored, tuple(trailing), legal)
 
     def answers_earlier(self) -> bool:
         """Whether there is a result whose call is not here."""
@@ -119,11 +123,11 @@ class Rendering:
         end = b"]," + orjson.dumps(foot)[1:] if foot else b"]}"
         settled = self._settled
         if settled is not None and settled.begins(zones, dialect):
-            tail = _Tail.of(zones.incremental.drop(settled.count), trailing, dialect)
+            tail = _Tail.of(zones.incremental.drop(settled.count), trailing, settled)
             if settled.stands(tail):
                 return self._joined(head, zones, settled, tail, end)
         nothing = _Settled(zones, 0, dialect, memoryview(b""), None, has_user=False)
-        tail = _Tail.of(zones, trailing, dialect)
+        tail = _Tail.of(zones, trailing, nothing)
         return self._joined(head, zones, nothing, tail, end)
 
     def forget(self) -> None:
@@ -134,14 +138,14 @@ class Rendering:
         self, head: Mapping[str, Any], zones: Zones, before: _Settled, tail: _Tail, end: bytes
     ) -> bytes:
         dialect = before.dialect
-        fields = {name: value for name, value in head.items() if name != "messages"}
-        start = orjson.dumps(fields | {"messages": []})[:-2]
+        fields = {name: value for name, value in head.items() if name != dialect.list_name}
+        start = orjson.dumps(fields | {dialect.list_name: []})[:-2]
         said: list[bytes | memoryview] = [before.text] if before.last is not None else []
         first = tail.legal.records[0] if tail.legal.records and not said else None
         said += [rendered(each, dialect, late=each is not first) for each in tail.legal.records]
-        if not said or (dialect.needs_user and not _has_user(before, tail.legal.records)):
+        if not any(said) or (dialect.needs_user and not _has_user(before, tail.legal.records)):
             said.append(rendered(stand_in_user(None), dialect))
-        parts = [start, *chain.from_iterable((piece, b",") for piece in said)]
+        parts = [start, *chain.from_iterable((piece, b",") for piece in said if piece)]
         parts[-1] = end
         body = b"".join(parts)
         self._settle(zones, before, tail, memoryview(body)[len(start) :], said)
@@ -161,11 +165,11 @@ class Rendering:
         if not added or count < 0:
             return
         records = tail.legal.records[:added]
-        pieces = said[: added + (before.last is not None)]
-        end = sum(map(len, pieces)) + len(pieces) - 1
-        has_user = _has_user(before, records)
+        sizes = [len(piece) for piece in said[: added + (before.last is not None)] if piece]
+        end = sum(sizes) + max(len(sizes) - 1, 0)
+        has_user, calls = _has_user(before, records), _calls(before, records)
         self._settled = _Settled(
-            zones, count, before.dialect, text[:end], records[-1].role, has_user
+            zones, count, before.dialect, text[:end], records[-1].role, has_user, calls
         )
 
 
@@ -177,9 +181,17 @@ def _has_user(before: _Settled, records: Iterable[Record]) -> bool:
     return before.has_user or any(record.role is Role.USER for record in records)
 
 
+def _calls(before: _Settled, records: Iterable[Record]) -> frozenset[str]:
+    if not before.dialect.unique_call_ids:
+        return before.calls
+    new = [call for each in records if each.role is Role.ASSISTANT for call in each.calls]
+    return before.calls.union(new) if new else before.calls
+
+
 _PLAIN = frozenset({"role", "content", "tool_call_id"})
 _OURS = frozenset(
     {"reasoning", "interrupted", "leaked_markup", "finish_reason", "origin", "name", "tool_calls"}
+    | {OUTPUT_ITEMS}
     | _PLAIN
 )
 
@@ -187,8 +199,11 @@ _OURS = frozenset(
 def rendered(record: Record, dialect: Dialect, *, late: bool = False) -> bytes:
     """The message as it goes over the wire; of most it is the stored bytes as they lie.
 
-    It is `late` if another one precedes it.
+    It is `late` if another one precedes it. As items it may be several, with commas between, or
+    none.
     """
+    if dialect.api == "responses":
+        return rendered_items(record, dialect)
     fields = record.fields()
     role = record.role.value
     if record.role is Role.SYSTEM:
@@ -247,23 +262,10 @@ def _part(part: dict[str, Any], role: Role, dialect: Dialect) -> dict[str, Any]:
     if kind == "text":
         return part
     # No API takes anything but text from an assistant, few from a tool or in instructions.
-    if role is not Role.USER or not _is_taken(part, dialect):
-        what = kind.removesuffix("_url").removeprefix("input_")
-        return {"type": "text", "text": f"[{what} left out: it can't be sent to this model]"}
+    if role is not Role.USER or not is_taken(part, dialect):
+        return {"type": "text", "text": instead_of(part)}
     if kind != "image_url" or not isinstance(part["image_url"], dict):
         return part
     image = cast("dict[str, Any]", part["image_url"])
     sent = {name: value for name, value in image.items() if name not in {"width", "height"}}
     return {"type": "image_url", "image_url": sent}
-
-
-def _is_taken(part: dict[str, Any], dialect: Dialect) -> bool:
-    if part["type"] != "image_url":
-        return dialect.other_parts is None or part["type"] in dialect.other_parts
-    url = mapping_in(part, "image_url").get("url")
-    if not dialect.images or not isinstance(url, str):
-        return False
-    return url.startswith(dialect.image_urls) and bool(_DATA.match(url) or url[:5] != "data:")
-
-
-_DATA = re.compile(r"data:[^,;]+(;[^,;]*)*;base64,")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -19,7 +20,7 @@ import orjson
 
 from agent_context.messages import MessageId, Role
 from agent_context.records import Record
-from agent_context.wire.dialect import Dialect
+from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
 
 __all__ = [
     "ANY",
@@ -94,10 +95,16 @@ def repaired_with_notes(records: Sequence[Record], rules: Dialect = ANY) -> Repa
     return legal
 
 
-def legal_part(records: Sequence[Record], rules: Dialect) -> Repaired:
-    """The same for a part of a history, which may be empty and have no user."""
+def legal_part(
+    records: Sequence[Record], rules: Dialect, taken: AbstractSet[str] = frozenset()
+) -> Repaired:
+    """The same for a part of a history, which may be empty and have no user.
+
+    `taken` are the ids of the calls before it; they matter where ids are unique in a request.
+    """
     notes: list[Note] = []
-    pairs = list(_legal(records, _answers(records, notes), rules.max_call_id, notes))
+    ids = _Ids(rules.max_call_id, set(taken) if rules.unique_call_ids else None)
+    pairs = list(_legal(records, _answers(records, notes), ids, notes))
     if rules.merge_same_role:
         pairs = list(_merged(pairs, notes))
     notes.sort(key=attrgetter("index"))
@@ -144,14 +151,38 @@ def _places(calls: tuple[str, ...]) -> Iterable[tuple[str, list[int]]]:
     return places.items()
 
 
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """What ids of calls may be."""
+
+    limit: int | None
+    taken: set[str] | None
+    """Those of earlier messages, which may not come again; None if they may."""
+
+    def of(self, caller: Record) -> tuple[str, ...]:
+        """Legal ids for its calls; the same object if they are already."""
+        ids = _legal_ids(caller.calls, self.limit)
+        if self.taken is None:
+            return ids
+        if not self.taken.isdisjoint(ids):
+            ids = tuple(
+                _new_id(f"{caller.id}/{call}", place, self.limit, self.taken)
+                if call in self.taken
+                else call
+                for place, call in enumerate(ids)
+            )
+        self.taken.update(ids)
+        return ids
+
+
 def _legal(
-    records: Sequence[Record], answers: _Answers, limit: int | None, notes: list[Note]
+    records: Sequence[Record], answers: _Answers, ids: _Ids, notes: list[Note]
 ) -> Iterator[tuple[int, Record]]:
     for index, record in enumerate(records):
         if record.role is Role.TOOL:
             continue
         if record.calls and record.role is Role.ASSISTANT:
-            for answer in _group(records, index, answers[index], limit, notes):
+            for answer in _group(records, index, answers[index], ids, notes):
                 yield index, answer
         elif _is_blank(record):
             notes.append(Note(index, record.id, Change.DROPPED, "it says nothing"))
@@ -163,12 +194,12 @@ def _group(
     records: Sequence[Record],
     index: int,
     results: list[int | None],
-    limit: int | None,
+    legal: _Ids,
     notes: list[Note],
 ) -> Iterator[Record]:
     """A message with calls, and a result for each of them."""
     caller = records[index]
-    ids = _legal_ids(caller.calls, limit)
+    ids = legal.of(caller)
     if ids is not caller.calls:
         notes.append(Note(index, caller.id, Change.RENAMED, "ids are unique, short and not empty"))
     yield _with_call_ids(caller, ids)
@@ -254,9 +285,14 @@ def _is_blank(record: Record) -> bool:
 
 def _merged(pairs: Iterable[tuple[int, Record]], notes: list[Note]) -> Iterator[tuple[int, Record]]:
     """Neighbours of one role as one message; tool messages stay single."""
+    first = 0
     for role, group in groupby(pairs, key=lambda pair: pair[1].role):
         run = list(group)
-        if role is Role.TOOL or len(run) == 1:
+        if role is Role.TOOL:
+            yield from ((first, record) for _, record in run)
+            continue
+        first = run[0][0]
+        if len(run) == 1:
             yield from run
             continue
         why = "the one before has the same role"
@@ -271,6 +307,7 @@ def _joined(run: list[Record]) -> Record:
     if len({_vendor(each) for each in every}) == 1:
         thoughts = [each["reasoning"] for each in every if each.get("reasoning")]
         fields |= {"reasoning": "\n\n".join(thoughts)} if thoughts else {}
+    fields.pop(OUTPUT_ITEMS, None)
     if len({each.get("name") for each in every}) > 1:
         fields.pop("name", None)
     return _record(run[0].id, run[0].role, fields, run[-1].calls)

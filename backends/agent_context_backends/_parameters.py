@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from agent_context.errors import InvalidOptions
 from agent_context.options import ModelFacts, SendOptions
 from agent_context.tools import Tool
 
-__all__ = ["Accepts", "ChatFacts", "Limits", "facts_of", "parameters"]
+__all__ = [
+    "Accepts",
+    "ChatFacts",
+    "Limits",
+    "as_responses",
+    "facts_of",
+    "item_parameters",
+    "parameters",
+    "refuses_tools",
+]
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _CHOICES = frozenset({"auto", "none", "required"})
@@ -56,6 +65,8 @@ class Accepts:
     """Whether it sees images; if not, a text says that one was left out."""
     other_parts: frozenset[str] | None = None
     """The types of further parts of a user's content that it takes; None: any."""
+    always: _Fields = field(default_factory=dict[str, Any])
+    """Fields of every request."""
     advice: Mapping[str, str] = field(default_factory=dict[str, str])
     """What to do instead, by the name of a refused option."""
 
@@ -65,19 +76,63 @@ class ChatFacts(ModelFacts):
     """What is known of a model, and of what its requests may say."""
 
     accepts: Accepts = field(default_factory=Accepts, hash=False)
+    responses: Accepts | None = field(default=None, hash=False)
+    """What it takes on the Responses API. None: it isn't asked there unless one wants it, and then
+    takes what it takes on chat completions, as far as there is a field for it."""
 
 
-def facts_of(facts: ModelFacts, accepts: Accepts) -> ChatFacts:
-    """`facts` as they are if they say what is accepted, else with `accepts`."""
+def facts_of(facts: ModelFacts, like: ChatFacts) -> ChatFacts:
+    """`facts` as they are if they say what is accepted, else with what `like` accepts."""
     if isinstance(facts, ChatFacts):
         return facts
     known = {item.name: getattr(facts, item.name) for item in fields(facts)}
-    return ChatFacts(**known, accepts=accepts)
+    return ChatFacts(**known, accepts=like.accepts, responses=like.responses)
 
 
 def parameters(options: SendOptions, facts: ChatFacts, *, who: str) -> dict[str, Any]:
     """The fields of a request that say these options. Raises `InvalidOptions` for what can't be."""
     return _Saying(options, facts, who).fields()
+
+
+def item_parameters(options: SendOptions, facts: ChatFacts, *, who: str) -> dict[str, Any]:
+    """The same for the Responses API."""
+    accepts = facts.responses or as_responses(facts.accepts)
+    return _SayingItems(options, replace(facts, accepts=accepts), who).fields()
+
+
+def refuses_tools(options: SendOptions, facts: ChatFacts) -> bool:
+    """Whether chat completions would not take these tools, because the model would think."""
+    return _Saying(options, facts, "").refuses_tools()
+
+
+def as_responses(accepts: Accepts) -> Accepts:
+    """What a model takes on the Responses API if it takes `accepts` on chat completions.
+
+    The effort moves into `reasoning`; there are no fields for stop sequences and a seed.
+    """
+    advice = {
+        "stop": "the Responses API has no field for them; leave it out, or use api='chat'",
+        "seed": "the Responses API has no field for it; leave it out, or use api='chat'",
+    }
+    return replace(
+        accepts,
+        max_tokens="max_output_tokens",
+        thinking={key: _reasoning(said) for key, said in accepts.thinking.items()},
+        efforts={key: _reasoning(said) for key, said in accepts.efforts.items()},
+        plain=replace(accepts.plain, stop=None),
+        while_thinking=replace(accepts.while_thinking, stop=None),
+        tools_while_thinking=True,
+        seed=False,
+        always={"store": False},
+        advice={**accepts.advice, **advice},
+    )
+
+
+def _reasoning(said: _Fields) -> _Fields:
+    """The fields, with the effort where the Responses API has it."""
+    rest = {name: value for name, value in said.items() if name != "reasoning_effort"}
+    effort = said.get("reasoning_effort")
+    return rest if effort is None else {**rest, "reasoning": {"effort": effort}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +146,7 @@ class _Saying:
         thought = self._thinking()
         limits = self._limits()
         return {
+            **self.facts.accepts.always,
             **self._tools(limits),
             **thought,
             **self._max_tokens(),
@@ -120,13 +176,16 @@ class _Saying:
         thinks = self._thinks() and not self._silenced_by_tools()
         return accepts.while_thinking if thinks else accepts.plain
 
+    def refuses_tools(self) -> bool:
+        return self._silenced_by_tools() and self._thinks()
+
     def _silenced_by_tools(self) -> bool:
         """Whether tools are given to a model that takes none while it thinks."""
         return bool(self.options.tools) and not self.facts.accepts.tools_while_thinking
 
     def _thinking(self) -> dict[str, Any]:
         accepts, asked = self.facts.accepts, self._asked()
-        if self._silenced_by_tools() and self._thinks():
+        if self.refuses_tools():
             if asked:
                 raise self._refused("tools_while_thinking", "takes no tools while it thinks")
             if "none" not in accepts.efforts:
@@ -205,6 +264,9 @@ class _Saying:
             raise self._refused(
                 "response_format", f"answers in the formats {formats}, not {wanted.get('type')!r}"
             )
+        return self._format(wanted)
+
+    def _format(self, wanted: dict[str, Any]) -> dict[str, Any]:
         return {"response_format": wanted}
 
     def _tools(self, limits: Limits) -> dict[str, Any]:
@@ -240,6 +302,9 @@ class _Saying:
             raise self._refused("strict", f"holds no tool to its schema ({tool.name!r})")
         if tool.strict is not None and self.facts.accepts.strict_tools:
             function["strict"] = tool.strict
+        return self._wrapped(function)
+
+    def _wrapped(self, function: dict[str, Any]) -> dict[str, Any]:
         return {"type": "function", "function": function}
 
     def _choice_without_tools(self) -> dict[str, Any]:
@@ -259,4 +324,30 @@ class _Saying:
             return {"tool_choice": choice}
         if choice not in {tool.name for tool in self.options.tools}:
             raise InvalidOptions(f"tool_choice={choice!r}: there is no tool of that name")
-        return {"tool_choice": {"type": "function", "function": {"name": choice}}}
+        return {"tool_choice": self._wrapped({"name": choice})}
+
+
+class _SayingItems(_Saying):
+    """The same in the words of the Responses API, where nothing is nested in `function`."""
+
+    __slots__ = ()
+
+    def _wrapped(self, function: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "function", **function}
+
+    def _tool(self, tool: Tool) -> dict[str, Any]:
+        # There a tool is strict unless it says otherwise (platform.openai.com, migration to the
+        # Responses API, 2026), which would change what its schema means.
+        return {"strict": False, **super()._tool(tool)}
+
+    def _format(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        schema = wanted.get("json_schema", {})
+        rest = {name: value for name, value in wanted.items() if name != "json_schema"}
+        return {"text": {"format": {**rest, **schema}}}
+
+    def _choice(self, limits: Limits) -> dict[str, Any]:
+        match super()._choice(limits):
+            case {"tool_choice": {"type": "function", "function": {"name": name}}}:
+                return {"tool_choice": self._wrapped({"name": name})}
+            case said:
+                return said

@@ -1,50 +1,64 @@
-"""Any server that speaks chat completions, over httpx: the one place that does model I/O."""
+"""Any server that speaks chat completions, or the Responses API, over httpx.
+
+This is the one place that does model I/O.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, get_args
 
 import httpx
 
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
-from agent_context.messages import Completion
+from agent_context.messages import Completion, Message
 from agent_context.options import ModelFacts
 from agent_context.records import record_of
 from agent_context.stream_events import Finished, StreamEvent
 from agent_context.vector import Vector
-from agent_context.wire.chat import ChunkReader, completion_of
 from agent_context.wire.dialect import Dialect
 from agent_context.wire.failures import failure_of, request_id_of
 from agent_context.wire.payload import parsed
 from agent_context.wire.rendering import Rendering
-from agent_context.wire.sse import SseDecoder
+from agent_context.wire.responses import completion_in, item_events_of
 from agent_context.zones import Zones
+from agent_context_backends._access import checked_url, clean_key
+from agent_context_backends._apis import CHAT, RESPONSES, Api, ApiChoice, Reader, merged
 from agent_context_backends._model_names import same_model
-from agent_context_backends._parameters import Accepts, ChatFacts, Limits, facts_of, parameters
+from agent_context_backends._parameters import (
+    Accepts,
+    ChatFacts,
+    Limits,
+    as_responses,
+    facts_of,
+    item_parameters,
+    parameters,
+    refuses_tools,
+)
+from agent_context_backends._streams import WholeBody, bytes_of, decoder_of, drain
 from agent_context_backends._transport import AiohttpTransport
 
-__all__ = ["Accepts", "ChatCompletionsBackend", "ChatFacts", "Limits"]
+__all__ = ["Accepts", "ApiChoice", "ChatCompletionsBackend", "ChatFacts", "Limits", "as_responses"]
 
 _log = logging.getLogger(__name__)
 
-_OURS = frozenset({"messages", "model", "stream"})
-"""Fields that `extra` may not set: an answer would be read wrongly."""
-
 _BEHIND = (
-    "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed",
-    "stream", "stream_options",
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "stop",
+    "seed", "stream", "stream_options",
 )  # fmt: skip
 """Fields that no prompt cache looks at: they go behind the messages, where they break no prefix."""
 
-_LINGER = 0.05
-"""Seconds that the end of a stream may take after `[DONE]`."""
+_ELSEWHERE = re.compile(
+    r"function tools with reasoning_effort.*/v1/responses", re.IGNORECASE | re.DOTALL
+)
+"""How chat completions say that they don't take this request, and the Responses API does
+(openai/openai-openapi#541, 2026)."""
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -52,12 +66,16 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 class ChatCompletionsBackend(ContextBackend):
     """A server with the chat-completions API. A subclass says in class attributes what is special.
 
-    Nothing is tried again here; a conversation's turn does that.
+    Nothing is tried again here, a conversation's turn does that; except that a request which the
+    server says belongs to the Responses API is asked there, and so are that model's later ones.
     """
 
     vendor: ClassVar[str] = "compatible"
     default_base_url: ClassVar[str | None] = None
     path: ClassVar[str] = "/chat/completions"
+    responses_path: ClassVar[str] = "/responses"
+    responses_homes: ClassVar[Mapping[str, str]] = {}
+    """For base URLs whose Responses API has another, that one."""
     key_names: ClassVar[Mapping[str, str | None]] = {}
     """Environment variables that may hold the key, each with the base URL that its keys are for.
     If there are any, a key is needed."""
@@ -67,6 +85,13 @@ class ChatCompletionsBackend(ContextBackend):
     ends_with_done: ClassVar[bool] = False
     """Whether a stream without `[DONE]` has been cut, even if it gave a finish reason."""
     dialect: ClassVar[Dialect] = Dialect(name="compatible", vendor="compatible")
+    responses_dialect: ClassVar[Dialect] = Dialect(
+        name="compatible-responses",
+        vendor="compatible",
+        api="responses",
+        max_call_id=64,
+        unique_call_ids=True,
+    )
     default_model: ClassVar[str | None] = None
     aliases: ClassVar[Mapping[str, str]] = {}
     """Names that are documented to be answered by the model of another name."""
@@ -88,6 +113,7 @@ class ChatCompletionsBackend(ContextBackend):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
+        api: ApiChoice = "auto",
         transport: httpx.AsyncBaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
         models: Mapping[str, ModelFacts] | None = None,
@@ -99,6 +125,7 @@ class ChatCompletionsBackend(ContextBackend):
         Args:
             api_key: The key; else one of the environment variables in `key_names`.
             base_url: Where the API is; else from the environment, else the vendor's.
+            api: Which API to speak; `auto` takes chat completions for everything that they do.
             transport: What carries the requests, `httpx.MockTransport` for one.
             headers: Further headers of every request.
             models: Facts of models that the vendor's table lacks, or has wrong.
@@ -107,8 +134,11 @@ class ChatCompletionsBackend(ContextBackend):
                 silence.
         """
         key, home = self._key(api_key)
-        self.base_url = _checked(base_url or self._base_url_of_environment() or home)
-        self._url = httpx.URL(self.base_url + self.path)
+        self.base_url = checked_url(base_url or self._base_url_of_environment() or home)
+        if api not in get_args(ApiChoice):
+            raise InvalidOptions(f"api is one of {', '.join(get_args(ApiChoice))}, not {api!r}")
+        self._api: ApiChoice = api
+        self._moved: set[str] = set()
         self._headers = httpx.Headers(
             {
                 "Accept-Encoding": "identity",  # a compressed stream may sit in a buffer
@@ -120,20 +150,19 @@ class ChatCompletionsBackend(ContextBackend):
         )
         self._headers.update(headers)
         self._transport = transport
-        self._client: httpx.AsyncClient | None = None
+        self._opened_transport: httpx.AsyncBaseTransport | None = None
         self._changed: set[tuple[str, str]] = set()
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._unknown = self.adapted(self.default_facts)
         known = {**self.known_models, **(models or {})}
-        accepted = self.default_facts.accepts
         self._facts = {
-            name: self.adapted(facts_of(facts, accepted)) for name, facts in known.items()
+            name: self.adapted(facts_of(facts, self.default_facts)) for name, facts in known.items()
         }
 
     async def send(self, request: Request) -> Completion:
         """Ask the model and return its whole answer."""
-        async with self._answer(request, stream=False) as response:
+        async with self._answer(request, stream=False) as (api, response):
             body = await response.aread()
             request_id = request_id_of(response.headers)
         try:
@@ -144,26 +173,26 @@ class ChatCompletionsBackend(ContextBackend):
         if not isinstance(answer, Mapping):
             raise self._error(ErrorKind.PROTOCOL, "its answer is not an object")
         answer = cast("Mapping[str, Any]", answer)
-        completion = completion_of(answer, vendor=self.vendor, request_id=request_id)
+        completion = api.completion_of(answer, vendor=self.vendor, request_id=request_id)
         return self._compared(completion, request)
 
     async def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """Ask the model and yield what arrives, `Finished` at the end."""
-        async with self._answer(request, stream=True) as response:
-            reader = ChunkReader(self.vendor, request_id_of(response.headers))
-            decoder = _decoder(response)
-            async with aclosing(_bytes(response)) as chunks:
+        async with self._answer(request, stream=True) as (api, response):
+            reader = api.reader(self.vendor, request_id_of(response.headers))
+            decoder = decoder_of(response)
+            async with aclosing(bytes_of(response)) as chunks:
                 async for data in chunks:
                     for payload in decoder.feed(data):
                         for event in reader.read(payload):
                             yield event
                     if reader.done:
-                        await _drain(chunks)
+                        await drain(chunks)
                         break
             for payload in decoder.close():
                 for event in reader.read(payload):
                     yield event
-        self._check_end(reader, whole=isinstance(decoder, _WholeBody))
+        self._check_end(reader, api, whole=isinstance(decoder, WholeBody))
         yield Finished(self._compared(reader.finish().completion, request))
 
     def model_facts(self, model: str | None) -> ChatFacts:
@@ -175,71 +204,101 @@ class ChatCompletionsBackend(ContextBackend):
             name = name.rpartition("-")[0]
         return self._unknown
 
+    def extract_messages(self, response: Mapping[str, Any]) -> tuple[Message, ...]:
+        """The messages in a whole answer as either API sent it."""
+        if "output" not in response:
+            return super().extract_messages(response)
+        return (completion_in(response, vendor=self.vendor).message,)
+
+    def classify_chunk(self, chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
+        """What one chunk, or event, of a streamed answer means on its own."""
+        return item_events_of(chunk) if "type" in chunk else super().classify_chunk(chunk)
+
     async def aclose(self) -> None:
         """Close the connections. A later request opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        transport, self._opened_transport = self._opened_transport, None
+        if transport is not None:
+            await transport.aclose()
 
     def adapted(self, facts: ChatFacts) -> ChatFacts:
         """`facts` as they are at this base URL."""
         return facts
 
-    def dialect_of(self, model: str) -> Dialect:
+    def dialect_of(self, model: str, api: Api = CHAT) -> Dialect:
         """How messages are written for `model`: the dialect, less what it can't see or hear."""
+        dialect = self.dialect if api is CHAT else self.responses_dialect
         accepts = self.model_facts(model).accepts
         if accepts.images and accepts.other_parts is None:
-            return self.dialect
-        images = self.dialect.images and accepts.images
-        others = self.dialect.other_parts if accepts.other_parts is None else accepts.other_parts
-        return replace(self.dialect, images=images, other_parts=others)
+            return dialect
+        images = dialect.images and accepts.images
+        others = dialect.other_parts if accepts.other_parts is None else accepts.other_parts
+        return replace(dialect, images=images, other_parts=others)
 
     def is_same_model(self, asked: str, answered: str) -> bool:
         """Whether an answer that names `answered` is by the model that was asked for."""
         return same_model(asked, answered, self.aliases)
 
-    def parameters(self, request: Request, model: str) -> dict[str, Any]:
+    def parameters(self, request: Request, model: str, api: Api = CHAT) -> dict[str, Any]:
         """The fields of the request's body that say its options; `extra` is not among them."""
-        facts = self.model_facts(model)
-        return parameters(request.options, facts, who=f"{self.vendor}'s {model}")
+        say = parameters if api is CHAT else item_parameters
+        return say(request.options, self.model_facts(model), who=f"{self.vendor}'s {model}")
 
     def prefix_fields(self, request: Request) -> Mapping[str, object]:
-        """The fields that stand before the messages."""
+        """The fields that stand before the messages, and which API they are for."""
+        api = self._api_for(request)
         model = request.options.model or self.default_model or ""
-        said = {"model": model, **self.parameters(request, model), **request.options.extra}
+        head = {"model": model, **self.parameters(request, model, api)}
+        said = {"api": api.name, **merged(head, request.options.extra)}
         return {name: value for name, value in said.items() if name not in _BEHIND}
 
-    async def address(self) -> tuple[httpx.URL, httpx.Headers]:
+    async def address(self, api: Api = CHAT) -> tuple[httpx.URL, httpx.Headers]:
         """Where requests go, and their headers."""
-        return self._url, self._headers
+        if api is CHAT:
+            return httpx.URL(self.base_url + self.path), self._headers
+        home = self.responses_homes.get(self.base_url, self.base_url)
+        return httpx.URL(home + self.responses_path), self._headers
 
     def _key(self, api_key: str | None) -> tuple[str | None, str | None]:
         """The key and the base URL that it is for."""
         found = next((name for name in self.key_names if os.environ.get(name)), None)
         if api_key is None and found is not None:
-            return _clean(os.environ[found], found), self.key_names[found]
+            return clean_key(os.environ[found], found), self.key_names[found]
         if not api_key and self.key_names:
             names = " or ".join(self.key_names)
             raise InvalidOptions(f"{self.vendor} needs a key: give api_key, or set {names}")
-        return _clean(api_key, "api_key") if api_key else None, self.default_base_url
+        return clean_key(api_key, "api_key") if api_key else None, self.default_base_url
 
     def _base_url_of_environment(self) -> str | None:
         return next((url for url in map(os.environ.get, self.base_url_names) if url), None)
 
-    def _body(self, request: Request, *, stream: bool) -> bytes:
-        if taken := _OURS & request.options.extra.keys():
-            raise InvalidOptions(f"extra: {', '.join(sorted(taken))} can't be set there")
+    def _model(self, request: Request) -> str:
         model = request.options.model or self.default_model
         if model is None:
             raise InvalidOptions("which model? Set `model` in the options")
-        head: dict[str, Any] = {"model": model, **self.parameters(request, model)}
+        return model
+
+    def _api_for(self, request: Request) -> Api:
+        """The API that is asked. It depends on the options alone, so that a prefix stays cached."""
+        if self._api != "auto":
+            return RESPONSES if self._api == "responses" else CHAT
+        model = self._model(request)
+        facts = self.model_facts(model)
+        better = facts.responses is not None and refuses_tools(request.options, facts)
+        return RESPONSES if better or model in self._moved else CHAT
+
+    def _body(self, request: Request, api: Api, *, stream: bool) -> bytes:
+        extra = request.options.extra
+        if taken := api.ours & extra.keys():
+            raise InvalidOptions(f"extra: {', '.join(sorted(taken))} can't be set there")
+        model = self._model(request)
+        head: dict[str, Any] = {"model": model, **self.parameters(request, model, api)}
         if stream:
-            head |= {"stream": True, "stream_options": {"include_usage": True}}
-        head |= request.options.extra
+            head |= api.streaming
+        head = merged(head, extra)
         foot = {name: head.pop(name) for name in _BEHIND if name in head}
         rendering, zones, trailing = self._said(request)
         try:
-            return rendering.body(head, zones, trailing, self.dialect_of(model), foot)
+            return rendering.body(head, zones, trailing, self.dialect_of(model, api), foot)
         except TypeError as error:
             raise InvalidOptions(f"an option can't be written as JSON: {error}") from error
 
@@ -261,78 +320,65 @@ class ChatCompletionsBackend(ContextBackend):
         return Rendering(), Zones(incremental=Vector.of(records)), ()
 
     @asynccontextmanager
-    async def _answer(self, request: Request, *, stream: bool) -> AsyncGenerator[httpx.Response]:
-        content = self._body(request, stream=stream)
-        url, headers = await self.address()
+    async def _answer(
+        self, request: Request, *, stream: bool
+    ) -> AsyncGenerator[tuple[Api, httpx.Response]]:
+        api = self._api_for(request)
         silence = self._idle_timeout if stream else request.options.timeout
-        timeout = httpx.Timeout(silence, connect=self._connect_timeout, pool=None)
-        call = httpx.Request(
-            "POST", url, headers=headers, content=content, extensions={"timeout": timeout.as_dict()}
-        )
         try:
-            response = await self._opened().send(call, stream=True)
+            try:
+                response = await self._asked(request, api, silence, stream=stream)
+            except BackendError as error:
+                if not self._belongs_elsewhere(error, api):
+                    raise
+                self._moved.add(self._model(request))
+                api = RESPONSES
+                response = await self._asked(request, api, silence, stream=stream)
             async with aclosing(response):
-                if not response.is_success:
-                    raise await self._failure(response)
-                yield response
+                yield api, response
         except httpx.UnsupportedProtocol as error:
             raise InvalidOptions(f"base_url {self.base_url!r}: {error}") from error
         except httpx.HTTPError as error:
             raise self._error(ErrorKind.TRANSPORT, _what_happened(error, silence)) from error
 
-    def _opened(self) -> httpx.AsyncClient:
-        if self._client is None:
-            transport = self._transport or AiohttpTransport()
-            self._client = httpx.AsyncClient(transport=transport, trust_env=False)
-        return self._client
+    async def _asked(
+        self, request: Request, api: Api, silence: float, *, stream: bool
+    ) -> httpx.Response:
+        """The answer, still to be read. `BackendError` if the server refuses."""
+        content = self._body(request, api, stream=stream)
+        url, headers = await self.address(api)
+        timeout = httpx.Timeout(silence, connect=self._connect_timeout, pool=None)
+        call = httpx.Request(
+            "POST", url, headers=headers, content=content, extensions={"timeout": timeout.as_dict()}
+        )
+        response = await self._opened().handle_async_request(call)
+        if not response.is_success:
+            async with aclosing(response):
+                raise await self._failure(response)
+        return response
+
+    def _belongs_elsewhere(self, error: BackendError, api: Api) -> bool:
+        may_move = self._api == "auto" and api is CHAT and error.status == 400
+        return may_move and _ELSEWHERE.search(str(error)) is not None
+
+    def _opened(self) -> httpx.AsyncBaseTransport:
+        # Without httpx's client: cookies, redirects and hooks cost a tenth of a request's time.
+        if self._opened_transport is None:
+            self._opened_transport = self._transport or AiohttpTransport()
+        return self._opened_transport
 
     async def _failure(self, response: httpx.Response) -> BackendError:
         body = await response.aread()
         return failure_of(response.status_code, response.headers, body, vendor=self.vendor)
 
-    def _check_end(self, reader: ChunkReader, *, whole: bool) -> None:
-        if reader.done or whole or (reader.finished and not self.ends_with_done):
+    def _check_end(self, reader: Reader, api: Api, *, whole: bool) -> None:
+        told = reader.finished and not (api is CHAT and self.ends_with_done)
+        if reader.done or whole or told:
             return
         raise self._error(ErrorKind.TRANSPORT, "its answer broke off before the end")
 
     def _error(self, kind: ErrorKind, text: str) -> BackendError:
         return BackendError(f"{self.vendor}: {text}", kind=kind, vendor=self.vendor)
-
-
-class _WholeBody:
-    """In the place of an SSE decoder, for servers that answer a stream with one JSON object."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def feed(self, data: bytes) -> list[bytes]:
-        self._pieces.append(data)
-        return []
-
-    def close(self) -> list[bytes]:
-        return [b"".join(self._pieces)]
-
-
-def _decoder(response: httpx.Response) -> SseDecoder | _WholeBody:
-    kind = response.headers.get("content-type", "")
-    return _WholeBody() if kind.startswith("application/json") else SseDecoder()
-
-
-def _bytes(response: httpx.Response) -> AsyncGenerator[bytes]:
-    """The body as it comes. Both of httpx's iterators are generators, and must be closed."""
-    encoded = "content-encoding" in response.headers
-    chunks = (
-        response.aiter_bytes() if encoded else aiter(cast("httpx.AsyncByteStream", response.stream))
-    )
-    return cast("AsyncGenerator[bytes]", chunks)
-
-
-async def _drain(chunks: AsyncGenerator[bytes]) -> None:
-    """Read on to the end, which is due at once, so that the connection can be used again."""
-    with suppress(TimeoutError, httpx.HTTPError):
-        async with asyncio.timeout(_LINGER):
-            async for _ in chunks:
-                pass
 
 
 def _what_happened(error: httpx.HTTPError, silence: float) -> str:
@@ -341,22 +387,3 @@ def _what_happened(error: httpx.HTTPError, silence: float) -> str:
     if isinstance(error, httpx.ConnectTimeout):
         return "no connection in time"
     return str(error) or type(error).__name__
-
-
-def _checked(base_url: str | None) -> str:
-    if not base_url:
-        raise InvalidOptions("where is the server? Give base_url")
-    try:
-        url = httpx.URL(base_url)
-    except httpx.InvalidURL as error:
-        raise InvalidOptions(f"base_url {base_url!r}: {error}") from error
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise InvalidOptions(f"base_url {base_url!r}: an address starts with http:// or https://")
-    return base_url.rstrip("/")
-
-
-def _clean(key: str, name: str) -> str:
-    key = key.strip()
-    if not key or not key.isascii() or not key.isprintable():
-        raise InvalidOptions(f"{name} is no key: a key is printable ASCII")
-    return key

@@ -1,7 +1,8 @@
 """DeepSeek: its addresses, its models and what they take.
 
 Sources: api-docs.deepseek.com, models and thinking mode (2026-10); deepseek-recipe 0.2.0, the
-vendor's own validator (2026-11); the README of @deepseek-ai/dsh-llm-deepseek 0.1.0-rc.8 (2026-08).
+vendor's own validator (2026-11); the README of @deepseek-ai/dsh-llm-deepseek 0.1.0-rc.8 (2026-08);
+recorded answers of api.deepseek.com/responses (pydantic/pydantic-ai, 2026-08).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from agent_context_backends.chat_completions import (
     ChatCompletionsBackend,
     ChatFacts,
     Limits,
+    as_responses,
 )
 
 __all__ = ["DeepSeekBackend"]
@@ -49,7 +51,7 @@ _PRO = Accepts(
         "top_p": "it would be ignored; leave it out",
         "tool_choice": "set thinking=False to force a call",
         "strict": "use base_url='https://api.deepseek.com/beta'",
-        "response_format": "use json_object, and describe the schema in the prompt",
+        "response_format": "use api='responses', or json_object with the schema in the prompt",
     },
 )
 _FLASH = replace(
@@ -95,6 +97,24 @@ _CACHE = CacheRule(
     source="api-docs.deepseek.com, context caching (2026-10); litellm 1.110.2, prices (2026-11)",
 )
 
+
+def _as_items(accepts: Accepts) -> Accepts:
+    """What a model takes on the Responses API, where the effort alone switches thinking off."""
+    items = as_responses(accepts)
+    silent = {"reasoning": {"effort": "none"}}
+    efforts = {
+        name: {"reasoning": said["reasoning"]} if "reasoning" in said else silent
+        for name, said in items.efforts.items()
+    }
+    return replace(
+        items,
+        thinking={True: {}, False: silent},
+        efforts=efforts,
+        strict_tools=True,
+        response_formats=accepts.response_formats | {"json_schema"},
+    )
+
+
 _FLASH_FACTS = ChatFacts(
     context_window=1_048_576,
     max_output=393_216,
@@ -106,12 +126,14 @@ _FLASH_FACTS = ChatFacts(
     overhead=_FLASH_OVERHEAD,
     cache=_CACHE,
     accepts=_FLASH,
+    responses=_as_items(_FLASH),
 )
 _PRO_FACTS = replace(
     _FLASH_FACTS,
     overhead=_PRO_OVERHEAD,
     cache=replace(_CACHE, ratio=1 / 30, price=1.32),
     accepts=_PRO,
+    responses=_as_items(_PRO),
 )
 
 
@@ -125,6 +147,16 @@ class DeepSeekBackend(ChatCompletionsBackend):
     ends_with_done: ClassVar[bool] = True
     dialect: ClassVar[Dialect] = Dialect(
         name="deepseek", vendor="deepseek", keep_reasoning=True, backfill_reasoning=True
+    )
+    responses_dialect: ClassVar[Dialect] = Dialect(
+        name="deepseek-responses",
+        vendor="deepseek",
+        api="responses",
+        keep_reasoning=True,
+        backfill_reasoning=True,
+        unique_call_ids=True,
+        calls_last=True,
+        merge_same_role=True,
     )
     default_model: ClassVar[str | None] = "deepseek-flash"
     aliases: ClassVar[Mapping[str, str]] = {
@@ -144,6 +176,7 @@ class DeepSeekBackend(ChatCompletionsBackend):
         default_reserve=8_192,
         cache=replace(_CACHE, ratio=1 / 30, price=None),
         accepts=replace(_PRO, max_output_known=False),
+        responses=replace(_as_items(_PRO), max_output_known=False),
     )
 
     def adapted(self, facts: ChatFacts) -> ChatFacts:

@@ -27,6 +27,7 @@ import httpx
 from agent_context.backend import Request
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.wire.dialect import Dialect
+from agent_context_backends._apis import CHAT, Api
 from agent_context_backends.chat_completions import (
     Accepts,
     ChatCompletionsBackend,
@@ -116,8 +117,9 @@ class LocalBackend(ChatCompletionsBackend):
             start_timeout,
         )
 
-    async def address(self) -> tuple[httpx.URL, httpx.Headers]:
+    async def address(self, api: Api = CHAT) -> tuple[httpx.URL, httpx.Headers]:
         """Where the server is; starts it if it doesn't run."""
+        del api  # it is never asked for another
         running = self._server.running
         if running is None:
             running = await asyncio.to_thread(self._server.start)
@@ -140,10 +142,10 @@ class LocalBackend(ChatCompletionsBackend):
             default_reserve=max(1, reserve),
         )
 
-    def parameters(self, request: Request, model: str) -> dict[str, Any]:
+    def parameters(self, request: Request, model: str, api: Api = CHAT) -> dict[str, Any]:
         """As any; an answer without a limit gets the reserve: a small model doesn't always stop."""
         reserve = self.model_facts(model).default_reserve
-        return {"max_tokens": reserve, **super().parameters(request, model)}
+        return {"max_tokens": reserve, **super().parameters(request, model, api)}
 
 
 def _weights(model_path: str | Path | None) -> Path:

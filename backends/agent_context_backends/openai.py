@@ -1,8 +1,9 @@
-"""OpenAI: its addresses, its models and what they take on chat completions.
+"""OpenAI: its addresses, its models and what they take.
 
 Sources: the model list of openai 3.57 (2026-11); platform.openai.com, models and reasoning
 (2026-11); litellm 1.110.2 (2026-11) for windows; openai/openai-openapi#541 and the threads that
-quote it (2026) for tools together with reasoning; vercel/ai#10932 (2025-12) for sampling without.
+quote it (2026) for tools together with reasoning; vercel/ai#10932 (2025-12) for sampling without;
+decolua/9router#393 (2026-03) for the length of a call's id on the Responses API.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from agent_context.options import CacheRule, ModelFacts
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     Accepts,
+    ApiChoice,
     ChatCompletionsBackend,
     ChatFacts,
     Limits,
+    as_responses,
 )
 
 __all__ = ["OpenAIBackend"]
@@ -35,7 +38,7 @@ _ADVICE = {
     "top_p": "leave it out, or take a model that doesn't reason, such as gpt-4.1",
     "stop": "leave it out, or take a model that doesn't reason, such as gpt-4.1",
     "thinking": "it always reasons; choose its least effort, or take gpt-5.4",
-    "tools_while_thinking": "set effort='none', or take gpt-5.2",
+    "tools_while_thinking": "use the Responses API (api='responses'), or set effort='none'",
 }
 
 _CLASSIC = Accepts(
@@ -85,7 +88,7 @@ _ASTRA = replace(
     tools_while_thinking=False,
     plain=replace(_REASONS, temperature=None),
     while_thinking=replace(_REASONS, temperature=None),
-    advice={**_ADVICE, "tools_while_thinking": "chat completions refuse it; take gpt-5.4"},
+    advice={**_ADVICE, "tools_while_thinking": "use the Responses API (api='responses')"},
 )
 
 _CACHE = CacheRule(
@@ -121,48 +124,77 @@ _LONG = replace(_FIVE, context_window=1_050_000, accepts=_GPT_5_4)
 # The vocabulary of gpt-6 isn't published.
 _SIX = replace(_LONG, margin=1.1, cache=_CACHE_5_6, accepts=_GPT_6)
 
+
+def _on_both(facts: ChatFacts) -> ChatFacts:
+    """The facts, with what the model takes on the Responses API.
+
+    Nothing is stored there; reasoning comes and goes encrypted, which models that don't reason
+    refuse to do.
+    """
+    items = as_responses(facts.accepts)
+    if set(facts.accepts.efforts) != {"none"}:
+        items = replace(items, always={**items.always, "include": ["reasoning.encrypted_content"]})
+    return replace(facts, responses=items)
+
+
+_MODELS = {
+    "gpt-4o": _GPT_4O,
+    "gpt-4.1": _GPT_4_1,
+    "o3": _O3,
+    "o4-mini": _O3,
+    "gpt-5": _FIVE,
+    "gpt-5.1": replace(_FIVE, accepts=_GPT_5_1),
+    "gpt-5.2": replace(_FIVE, accepts=_GPT_5_2),
+    "gpt-5.4": replace(_LONG, cache=replace(_CACHE, price=2.5)),
+    "gpt-5.5": replace(_LONG, cache=replace(_CACHE, price=5.0)),
+    "gpt-5.6": replace(_LONG, cache=_CACHE_5_6, accepts=_GPT_5_6),
+    "gpt-6-luna": replace(_SIX, cache=replace(_CACHE_5_6, price=0.1)),
+    "gpt-6-sol": _SIX,
+    "gpt-6.1-sol": replace(_SIX, cache=replace(_CACHE_5_6, ratio=0.05, price=2.0)),
+    "gpt-6.1-terra": _SIX,
+    "gpt-6.2-sol": _SIX,
+    "gpt-6-astra": replace(_SIX, accepts=_ASTRA, cache=replace(_CACHE_5_6, price=10.0)),
+    "gpt-6.2-astra": replace(_SIX, accepts=_ASTRA, cache=replace(_CACHE_5_6, price=8.0)),
+}
+
 _BASE_URL = "https://api.openai.com/v1"
 
 
 class OpenAIBackend(ChatCompletionsBackend):
-    """OpenAI's API. Keys come from `OPENAI_API_KEY`."""
+    """OpenAI's API. Keys come from `OPENAI_API_KEY`.
+
+    The Responses API is asked where chat completions refuse: for tools while a model thinks.
+    """
 
     vendor: ClassVar[str] = "openai"
     default_base_url: ClassVar[str | None] = _BASE_URL
     key_names: ClassVar[Mapping[str, str | None]] = {"OPENAI_API_KEY": _BASE_URL}
     base_url_names: ClassVar[tuple[str, ...]] = ("OPENAI_BASE_URL",)
     dialect: ClassVar[Dialect] = Dialect(name="openai", vendor="openai", max_call_id=40)
+    responses_dialect: ClassVar[Dialect] = Dialect(
+        name="openai-responses",
+        vendor="openai",
+        api="responses",
+        max_call_id=64,
+        unique_call_ids=True,
+    )
     default_model: ClassVar[str | None] = "gpt-5.4"
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
-        "gpt-4o": _GPT_4O,
-        "gpt-4.1": _GPT_4_1,
-        "o3": _O3,
-        "o4-mini": _O3,
-        "gpt-5": _FIVE,
-        "gpt-5.1": replace(_FIVE, accepts=_GPT_5_1),
-        "gpt-5.2": replace(_FIVE, accepts=_GPT_5_2),
-        "gpt-5.4": replace(_LONG, cache=replace(_CACHE, price=2.5)),
-        "gpt-5.5": replace(_LONG, cache=replace(_CACHE, price=5.0)),
-        "gpt-5.6": replace(_LONG, cache=_CACHE_5_6, accepts=_GPT_5_6),
-        "gpt-6-luna": replace(_SIX, cache=replace(_CACHE_5_6, price=0.1)),
-        "gpt-6-sol": _SIX,
-        "gpt-6.1-sol": replace(_SIX, cache=replace(_CACHE_5_6, ratio=0.05, price=2.0)),
-        "gpt-6.1-terra": _SIX,
-        "gpt-6.2-sol": _SIX,
-        "gpt-6-astra": replace(_SIX, accepts=_ASTRA, cache=replace(_CACHE_5_6, price=10.0)),
-        "gpt-6.2-astra": replace(_SIX, accepts=_ASTRA, cache=replace(_CACHE_5_6, price=8.0)),
+        name: _on_both(facts) for name, facts in _MODELS.items()
     }
-    default_facts: ClassVar[ChatFacts] = replace(
-        _GPT_4O,
-        margin=1.1,
-        cache=None,
-        accepts=replace(
-            _GPT_5_2,
-            max_output_known=False,
-            plain=Limits(stop=4),
-            while_thinking=Limits(stop=4),
-            efforts={**_GPT_5_2.efforts, **_efforts(minimal="minimal", max="max")},
-        ),
+    default_facts: ClassVar[ChatFacts] = _on_both(
+        replace(
+            _GPT_4O,
+            margin=1.1,
+            cache=None,
+            accepts=replace(
+                _GPT_5_2,
+                max_output_known=False,
+                plain=Limits(stop=4),
+                while_thinking=Limits(stop=4),
+                efforts={**_GPT_5_2.efforts, **_efforts(minimal="minimal", max="max")},
+            ),
+        )
     )
 
     def __init__(
@@ -170,6 +202,7 @@ class OpenAIBackend(ChatCompletionsBackend):
         *,
         api_key: str | None = None,
         base_url: str | None = None,
+        api: ApiChoice = "auto",
         transport: httpx.AsyncBaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
         models: Mapping[str, ModelFacts] | None = None,
@@ -182,6 +215,7 @@ class OpenAIBackend(ChatCompletionsBackend):
         super().__init__(
             api_key=api_key,
             base_url=base_url,
+            api=api,
             transport=transport,
             headers={
                 **{name: value for name, value in account.items() if value},

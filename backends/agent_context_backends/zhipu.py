@@ -17,6 +17,7 @@ from agent_context_backends.chat_completions import (
     ChatCompletionsBackend,
     ChatFacts,
     Limits,
+    as_responses,
 )
 
 __all__ = ["ZhipuBackend"]
@@ -87,6 +88,29 @@ _CACHE = CacheRule(
     source="docs.z.ai, context caching and pricing (2026-10); litellm 1.110.2 (2026-11)",
 )
 
+
+def _as_items(accepts: Accepts) -> Accepts:
+    """What a model takes on the Responses API, where the effort alone says how to think."""
+    items = as_responses(accepts)
+    efforts = {
+        name: {"reasoning": said["reasoning"]}
+        for name, said in items.efforts.items()
+        if "reasoning" in said
+    }
+    silent = {False: efforts["none"]} if "none" in efforts else {}
+    switch = "the Responses API has no switch for it; use api='chat'"
+    advice = (
+        items.advice
+        if silent or not accepts.efforts.get("none")
+        else {
+            **items.advice,
+            "thinking": switch,
+            "effort": switch,
+        }
+    )
+    return replace(items, thinking={True: {}, **silent}, efforts=efforts, advice=advice)
+
+
 _200K = ChatFacts(
     context_window=200_000,
     max_output=131_072,
@@ -108,14 +132,16 @@ _200K = ChatFacts(
     sends_reasoning=True,
     cache=_CACHE,
     accepts=_SWITCHED,
+    responses=_as_items(_SWITCHED),
 )
 _5_2 = replace(
     _200K,
     context_window=1_000_000,
     cache=replace(_CACHE, ratio=0.186, price=1.4),
     accepts=_GLM_5_2,
+    responses=_as_items(_GLM_5_2),
 )
-_5_3 = replace(_5_2, accepts=_GLM_5_3)
+_5_3 = replace(_5_2, accepts=_GLM_5_3, responses=_as_items(_GLM_5_3))
 _5_3_FLASH = replace(_5_3, cache=replace(_CACHE, ratio=0.2, price=0.15))
 
 
@@ -148,6 +174,21 @@ class ZhipuBackend(ChatCompletionsBackend):
         merge_same_role=True,
         names=False,
     )
+    responses_homes: ClassVar[Mapping[str, str]] = {
+        _CHINA: "https://open.bigmodel.cn/api/v1",
+        _WORLD: "https://api.z.ai/api/v1",
+    }
+    responses_dialect: ClassVar[Dialect] = Dialect(
+        name="zhipu-responses",
+        vendor="zhipu",
+        api="responses",
+        keep_reasoning=True,
+        max_call_id=64,
+        unique_call_ids=True,
+        calls_last=True,
+        needs_user=True,
+        merge_same_role=True,
+    )
     default_model: ClassVar[str | None] = "glm-5.2"
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
         "glm-5.3": _5_3,
@@ -169,4 +210,5 @@ class ZhipuBackend(ChatCompletionsBackend):
         context_window=128_000,
         max_output=32_768,
         accepts=replace(_SEES, max_output_known=False),
+        responses=replace(_as_items(_SEES), max_output_known=False),
     )

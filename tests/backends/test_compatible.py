@@ -16,6 +16,7 @@ from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, StreamEvent
 from agent_context.testing import BackendContract, request_of
 from agent_context.tools import Tool
+from agent_context_backends._apis import CHAT, Api
 from agent_context_backends.chat_completions import Accepts, ChatCompletionsBackend, ChatFacts
 from agent_context_backends.compatible import (
     KimiBackend,
@@ -472,8 +473,8 @@ class LlamaCppOfTheEmbeddedModel(LlamaCppBackend):
         super().__init__()
         self._own = LocalBackend(context_window=1024)
 
-    async def address(self) -> tuple[httpx.URL, httpx.Headers]:
-        return await self._own.address()
+    async def address(self, api: Api = CHAT) -> tuple[httpx.URL, httpx.Headers]:
+        return await self._own.address(api)
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -14,6 +14,7 @@ from agent_context.options import SendOptions
 from agent_context.records import record_of
 from agent_context.tokens import counter
 from agent_context.tools import Tool
+from agent_context_backends._apis import CHAT
 from agent_context_backends.deepseek import DeepSeekBackend
 from tests.histories import zones_of
 
@@ -119,7 +120,7 @@ def test_a_request_is_counted_within_two_percent(case: str, model: str) -> None:
 
     counted = Exchange(BACKEND, "c").weigh(zones, (), options).total
 
-    body = json.loads(BACKEND._body(request, stream=False))
+    body = json.loads(BACKEND._body(request, CHAT, stream=False))
     prompt = rendered(body, pro=model == "deepseek-v4-pro")
     assert counted == pytest.approx(tokens_of(prompt), rel=0.02)
 

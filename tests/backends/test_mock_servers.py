@@ -352,3 +352,54 @@ class TestAimock:
         assert error is not None
         assert error.kind is ErrorKind.TRANSPORT
         assert not any(isinstance(event, Finished) for event in events)
+
+
+class TestAimockOnResponses:
+    """The same over the Responses API, which the models asked here want for their tools."""
+
+    @pytest.fixture
+    def backend(self, aimock: str) -> OpenAIBackend:
+        return OpenAIBackend(api_key="k", api="responses", base_url=f"{aimock}/v1")
+
+    async def test_reasoning_streams_before_the_answer(self, backend: OpenAIBackend) -> None:
+        events, error = await streamed(backend, "think", model="gpt-5.4")
+
+        assert error is None
+        assert isinstance(events[0], ReasoningDelta)
+        completion = completion_in(events)
+        assert completion.message.reasoning == "Two and two."
+        assert completion.message.text == "It is four."
+        assert completion.usage.input_tokens is not None
+
+    async def test_a_whole_answer(self, backend: OpenAIBackend) -> None:
+        completion = await answered(backend, "think", model="gpt-5.4")
+
+        assert completion.message.text == "It is four."
+        assert completion.message.extra["output_items"][0]["type"] == "reasoning"
+
+    async def test_a_tool_loop(self, aimock: str) -> None:
+        backend = OpenAIBackend(api_key="k", base_url=f"{aimock}/v1")
+        question = Message.user("weather")
+
+        events, _ = await streamed(backend, question, model="gpt-6-astra", tools=(WEATHER,))
+
+        asked = completion_in(events)
+        call = asked.message.tool_calls[0]
+        assert asked.finish_reason is FinishReason.TOOL_CALLS
+        assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
+        said = [question, asked.message, Message.tool(call.id, "21")]
+        final = await answered(backend, *said, model="gpt-6-astra", tools=(WEATHER,))
+        assert final.message.text == "It is 21 degrees."
+
+    async def test_a_rate_limit(self, backend: OpenAIBackend) -> None:
+        _, error = await streamed(backend, "limit", model="gpt-5.4")
+
+        assert error is not None
+        assert (error.kind, error.status) == (ErrorKind.RATE_LIMITED, 429)
+
+    async def test_a_cut_stream_is_noticed(self, backend: OpenAIBackend) -> None:
+        events, error = await streamed(backend, "cut", model="gpt-5.4")
+
+        assert error is not None
+        assert error.kind is ErrorKind.TRANSPORT
+        assert not any(isinstance(event, Finished) for event in events)

@@ -17,7 +17,7 @@ def server() -> Recorded:
 
 @pytest.fixture
 def backend(server: Recorded) -> OpenAIBackend:
-    return OpenAIBackend(api_key="sk-x", transport=server)
+    return OpenAIBackend(api_key="sk-x", api="chat", transport=server)
 
 
 async def test_a_plain_request(backend: OpenAIBackend, server: Recorded) -> None:

@@ -11,6 +11,7 @@ from agent_context.messages import Message
 from agent_context.options import SendOptions
 from agent_context.testing import request_of
 from agent_context.tools import Tool
+from agent_context_backends._apis import CHAT
 from agent_context_backends.chat_completions import ChatCompletionsBackend
 from agent_context_backends.compatible import (
     KimiBackend,
@@ -91,7 +92,7 @@ def body_of(backend: type[ChatCompletionsBackend], model: str, **options: Any) -
     asked = SendOptions(model=model, **options)
     made = backend(api_key="k")
     request = request_of(made, Message.user("as json"), options=asked)
-    body: dict[str, Any] = json.loads(made._body(request, stream=False))
+    body: dict[str, Any] = json.loads(made._body(request, CHAT, stream=False))
     return body
 
 

@@ -82,3 +82,103 @@ def deepseek_refuses(messages: Wire) -> str | None:
     except (recipe.ConversionError, ValueError) as error:
         return str(error)
     return None
+
+
+def item_faults(items: Wire, rules: Dialect) -> list[str]:
+    """Every rule of the Responses API that these input items break."""
+    found = [] if items else ["no item"]
+    found += _pair_faults(items, rules)
+    found += [f"nothing follows reasoning: {item}" for item in _dangling(items)]
+    for item in items:
+        found += _item_faults(item, rules)
+    roles = [item.get("role") for item in items]
+    found += ["no user"] if rules.needs_user and "user" not in roles else []
+    if rules.backfill_reasoning:
+        found += _thoughtless(items)
+    return found
+
+
+def _pair_faults(items: Wire, rules: Dialect) -> list[str]:
+    found: list[str] = []
+    seen: set[str] = set()
+    due: list[str] = []
+    for item in items:
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            found += [f"two calls have one id: {item}"] if item["call_id"] in seen else []
+            found += _id_faults(item["call_id"], rules)
+            seen.add(item["call_id"])
+            due.append(item["call_id"])
+        elif kind == "function_call_output":
+            found += [] if item["call_id"] in due else [f"it answers no open call: {item}"]
+            due = [name for name in due if name != item["call_id"]]
+        elif due and (rules.calls_last or item.get("role") in {"user", "system", "developer"}):
+            found.append(f"No tool output found for tool call {due[0]}.")
+    return found + [f"No tool output found for tool call {name}." for name in due]
+
+
+def _id_faults(name: str, rules: Dialect) -> list[str]:
+    too_long = rules.max_call_id is not None and len(name) > rules.max_call_id
+    return [f"no id for a call: {name!r}"] if not name or too_long else []
+
+
+def _item_faults(item: dict[str, Any], rules: Dialect) -> list[str]:
+    kind = item.get("type", "message")
+    if kind == "reasoning":
+        full = rules.keep_reasoning and any(part["text"] for part in item.get("content", ()))
+        readable = full or item.get("encrypted_content")
+        return [] if readable else [f"nobody can read this reasoning: {item}"]
+    if kind != "message":
+        return [] if kind in {"function_call", "function_call_output"} else [f"what is {item}?"]
+    content, role = item["content"], item["role"]
+    if role in {"user", "assistant"} and not content:
+        return [f"says nothing: {item}"]
+    if isinstance(content, str):
+        return []
+    known = {"output_text", "refusal"} if role == "assistant" else {"input_text", "input_image"}
+    kinds = {part["type"] for part in content}
+    return [] if kinds <= known else [f"parts of the wrong kind: {item}"]
+
+
+def _dangling(items: Wire) -> list[dict[str, Any]]:
+    """Reasoning that led to nothing."""
+    found = []
+    led_to: dict[str, Any] | None = None
+    for item in reversed(items):
+        if item.get("type") != "reasoning":
+            led_to = item
+        elif (
+            led_to is None
+            or (led_to.get("role", "assistant") != "assistant")
+            or led_to.get("type") == "function_call_output"
+        ):
+            found.append(item)
+    return found
+
+
+def _thoughtless(items: Wire) -> list[str]:
+    """Calls in a run of an assistant's items that doesn't begin with reasoning."""
+    found, begins = [], True
+    thought = False
+    for item in items:
+        ours = item.get("type") in {"reasoning", "function_call"} or item.get("role") == "assistant"
+        if ours and begins:
+            thought = item.get("type") == "reasoning"
+        if item.get("type") == "function_call" and not thought:
+            found.append(f"must be passed back: reasoning before {item}")
+        begins = not ours
+    return found
+
+
+def deepseek_refuses_items(items: Wire) -> str | None:
+    """What the validator that DeepSeek publishes has against these items, thinking on."""
+    recipe = importlib.import_module("deepseek_recipe")
+    options = recipe.ConversionOptions(
+        reasoning_content_behavior=recipe.ReasoningContentBehavior.Reject
+    ).with_model_alias("deepseek-flash", recipe.ModelVersion.DeepseekV41Flash)
+    body = json.loads(json.dumps({"model": "deepseek-flash", "input": items}))
+    try:
+        recipe.ResponsesRequest(body).convert(options)
+    except (recipe.ConversionError, ValueError) as error:
+        return str(error)
+    return None

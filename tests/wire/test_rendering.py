@@ -21,8 +21,10 @@ from agent_context.zones import Zones
 from tests.histories import (
     DEEPSEEK,
     DIALECTS,
+    ITEM_DIALECTS,
     OPENAI,
     ZHIPU,
+    ZHIPU_ITEMS,
     asking,
     histories,
     records,
@@ -63,11 +65,14 @@ def expected(zones: Zones, trailing: list[Record], dialect: Dialect) -> bytes:
     """The body, written down plainly."""
     legal = repaired([*zones, *trailing], dialect)
     pieces = [rendered(record, dialect, late=at > 0) for at, record in enumerate(legal)]
-    return b'{"model":"m","stream":true,"messages":[' + b",".join(pieces) + b"]}"
+    said = b",".join(piece for piece in pieces if piece)
+    return b'{"model":"m","stream":true,"%s":[%s]}' % (dialect.list_name.encode(), said)
 
 
-@pytest.mark.parametrize("dialect", [*DIALECTS, TEMPLATE], ids=lambda dialect: str(dialect.name))
-@settings(max_examples=250, deadline=None)
+@pytest.mark.parametrize(
+    "dialect", [*DIALECTS, TEMPLATE, *ITEM_DIALECTS], ids=lambda dialect: str(dialect.name)
+)
+@settings(max_examples=125, deadline=None)
 @given(
     histories,
     histories,
@@ -98,6 +103,16 @@ def test_a_call_that_was_merged_into_another_zone_may_be_removed() -> None:
     assert cache.body(HEAD, without, (), ZHIPU) == expected(without, [], ZHIPU)
 
 
+@pytest.mark.parametrize("dialect", [ZHIPU, ZHIPU_ITEMS])
+def test_a_rewind_between_two_messages_that_were_merged_shows(dialect: Dialect) -> None:
+    cache, zones = Rendering(), zones_of([user(), said(), asking("a"), result("a")])
+    cache.body(HEAD, zones, (), dialect)
+
+    back = zones.rewind(2)
+
+    assert cache.body(HEAD, back, (), dialect) == expected(back, [], dialect)
+
+
 def test_another_dialect_or_a_compression_renders_anew() -> None:
     cache, zones = Rendering(), zones_of([user(), said(), user()])
     compressed = zones.compress(Vector.of([said("summary")]), Vector.of([user("last")]))
@@ -106,7 +121,7 @@ def test_another_dialect_or_a_compression_renders_anew() -> None:
         assert cache.body(HEAD, each, (), dialect) == expected(each, [], dialect)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
+@pytest.mark.parametrize("dialect", DIALECTS + ITEM_DIALECTS, ids=lambda dialect: str(dialect.name))
 def test_a_request_begins_as_the_one_before_it(dialect: Dialect) -> None:
     cache, zones = Rendering(), zones_of([record_of(Message.system("be brief"))])
     scratch = [record_of(Message.system("it is noon"))]

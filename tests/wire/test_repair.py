@@ -23,6 +23,7 @@ from agent_context.wire.repair import (
 from tests.histories import (
     DEEPSEEK,
     DIALECTS,
+    ITEM_DIALECTS,
     OPENAI,
     ZHIPU,
     asking,
@@ -49,7 +50,9 @@ def contents(records: list[Record]) -> list[Any]:
     return [record.fields()["content"] for record in records]
 
 
-@pytest.mark.parametrize("rules", [*DIALECTS, ANY, TIGHT], ids=lambda rules: str(rules.name))
+@pytest.mark.parametrize(
+    "rules", [*DIALECTS, *ITEM_DIALECTS, ANY, TIGHT], ids=lambda rules: str(rules.name)
+)
 @settings(max_examples=200, deadline=None)
 @given(records=histories)
 def test_any_history_becomes_legal_and_then_stays_as_it_is(

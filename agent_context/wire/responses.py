@@ -1,0 +1,337 @@
+"""Answers of the Responses API, whole or in events.
+
+Sources: openai 3.57 (2026-11) for the events; recorded streams of api.deepseek.com/responses
+(2026-08) and openai-python's threads for what servers make of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from agent_context.errors import BackendError, ErrorKind
+from agent_context.messages import Completion, FinishReason, Message, Origin, Usage, new_id
+from agent_context.stream_events import (
+    Assembly,
+    Finished,
+    ReasoningDelta,
+    StreamEvent,
+    TextDelta,
+    ToolCallDelta,
+    UsageReported,
+)
+from agent_context.wire.answers import object_in, said_nothing, without_half_calls
+from agent_context.wire.dialect import OUTPUT_ITEMS
+from agent_context.wire.failures import failure_in_stream
+from agent_context.wire.items import PARAGRAPH, texts_of, thoughts_of, worth_keeping
+from agent_context.wire.payload import items_in, mapping_in, read_count
+
+__all__ = ["ItemReader", "completion_in", "item_events_of", "usage_in"]
+
+_REASONS = {
+    "completed": FinishReason.STOP,
+    "max_output_tokens": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
+}
+"""By the reason of an incomplete answer, else by its status. What isn't here is OTHER."""
+
+_TEXT = {"response.output_text": "text", "response.refusal": "refusal"}
+_THOUGHT = {
+    "response.reasoning_text": "content",
+    "response.reasoning_summary_text": "summary",
+    # Their names before 2025-07, which some servers still use.
+    "response.reasoning": "content",
+    "response.reasoning_summary": "summary",
+}
+_ARGUMENTS = "response.function_call_arguments"
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_STARTS = frozenset({"response.created", "response.in_progress", "response.queued"})
+
+
+def completion_in(
+    response: Mapping[str, Any], *, vendor: str, request_id: str | None = None
+) -> Completion:
+    """The answer that a whole response is. Raises `BackendError` if it is none."""
+    if not response.get("error") and "output" not in response:
+        why = f"the answer has no output, only {sorted(response)}"
+        raise BackendError(why, kind=ErrorKind.PROTOCOL, vendor=vendor, request_id=request_id)
+    reader = ItemReader(vendor, request_id)
+    reader.feed(response)
+    return reader.finish().completion
+
+
+def item_events_of(event: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
+    """What one event says on its own; calls are numbered as the server numbers its items."""
+    number = read_count(event.get("output_index")) or 0
+    if event.get("type") == f"{_ARGUMENTS}.delta":
+        return (ToolCallDelta(number, arguments=_text(event.get("delta"))),)
+    return tuple(
+        ToolCallDelta(number, said.id, said.name, said.arguments)
+        if isinstance(said, ToolCallDelta) and "output_index" in event
+        else said
+        for said in ItemReader("").feed(event)
+    )
+
+
+def usage_in(raw: object) -> Usage | None:
+    """The usage that a response reports; None if it reports none."""
+    usage = mapping_in(raw)
+    if not usage:
+        return None
+    read = mapping_in(usage, "input_tokens_details")
+    written = mapping_in(usage, "output_tokens_details")
+    return Usage(
+        input_tokens=read_count(usage.get("input_tokens")),
+        output_tokens=read_count(usage.get("output_tokens")),
+        cached_tokens=read_count(read.get("cached_tokens")),
+        cache_write_tokens=read_count(read.get("cache_write_tokens")),
+        reasoning_tokens=read_count(written.get("reasoning_tokens")),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """An item that is being written."""
+
+    id: str = ""
+    number: int | None = None
+    """Of a call: which of this answer."""
+    raw: Mapping[str, Any] | None = None
+    """The whole item, once it is done."""
+    sent: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    """How much of each part has become events, in characters."""
+
+
+class ItemReader:
+    """Turns the events of one answer into events of ours, and at the end into a completion.
+
+    What is only said when an item is done, or at the very end, counts as much as deltas. A whole
+    response counts as the last event.
+    """
+
+    def __init__(self, vendor: str, request_id: str | None = None) -> None:
+        self.done = False
+        """Whether the server said that its answer is complete, or that it will not be."""
+        self.model = ""
+        self.raw_finish_reason: str | None = None
+        self._vendor: Final = vendor
+        self._request_id = request_id
+        self._assembly = Assembly(Origin(vendor=vendor))
+        self._items: list[_Item] = []
+        self._by_index: dict[int, _Item] = {}
+        self._calls = 0
+        self._last_text: _Item | None = None
+        self._last_thought: tuple[_Item, str, int] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end of the answer has been seen."""
+        return self.done
+
+    def read(self, payload: bytes) -> list[StreamEvent]:
+        """The events of one `data` payload. `BackendError` for one that is no JSON object."""
+        if payload.startswith(b"[DONE]"):  # some servers have it from chat completions
+            return []
+        return self.feed(object_in(payload, vendor=self._vendor, request_id=self._request_id))
+
+    def feed(self, event: Mapping[str, Any]) -> list[StreamEvent]:
+        """The events of one event. Raises `BackendError` for an error that the server reports."""
+        events: list[StreamEvent] = []
+        kind = _text(event.get("type"))
+        stem, _, step = kind.rpartition(".")
+        if stem in _TEXT:
+            self._read_text(event, event.get(_TEXT[stem] if step == "done" else "delta"), events)
+        elif stem in _THOUGHT:
+            self._read_thought(event, _THOUGHT[stem], whole=step == "done", events=events)
+        elif stem == _ARGUMENTS:
+            whole = step == "done"
+            text = _text(event.get("arguments" if whole else "delta"))
+            self._arguments(self._item(event), text, events, whole=whole)
+        elif stem == "response.output_item":
+            self._read_item(event, events, done=step == "done")
+        elif kind in _STARTS:
+            self._identify(mapping_in(event, "response"))
+        elif kind in _ENDS:
+            self._end(mapping_in(event, "response"), kind, events)
+        elif kind == "error" or (not kind and event.get("error")):
+            raise self._failure(event.get("error") or event)
+        elif not kind and "output" in event:
+            self._end(event, "", events)
+        for said in events:
+            self._assembly.add(said)
+        return events
+
+    def finish(self) -> Finished:
+        """The whole answer. Raises `BackendError` if nothing was said."""
+        reason = self._reason()
+        message = without_half_calls(self._assembly.message(reason), reason)
+        if not (message.parts or message.reasoning or message.tool_calls):
+            why, vendor = self.raw_finish_reason, self._vendor
+            raise said_nothing(why, vendor=vendor, request_id=self._request_id)
+        return Finished(
+            Completion(
+                message=self._with_items(message),
+                finish_reason=reason,
+                raw_finish_reason=self.raw_finish_reason,
+                usage=self._assembly.usage,
+                model=self.model,
+                request_id=self._request_id,
+            )
+        )
+
+    def _with_items(self, message: Message) -> Message:
+        """The message with its items, if they say more than it does and are all there."""
+        items = [item.raw for item in self._items if item.raw is not None]
+        whole = self.raw_finish_reason == "completed" and len(items) == len(self._items)
+        if not (whole and worth_keeping(items)):
+            return message
+        return message.model_copy(update={OUTPUT_ITEMS: items})
+
+    def _reason(self) -> FinishReason:
+        if self.raw_finish_reason is None:
+            reason = FinishReason.STOP
+        else:
+            reason = _REASONS.get(self.raw_finish_reason, FinishReason.OTHER)
+        return FinishReason.TOOL_CALLS if reason is FinishReason.STOP and self._calls else reason
+
+    def _identify(self, response: Mapping[str, Any]) -> None:
+        if model := _text(response.get("model")):
+            self.model = model
+            self._assembly.origin = Origin(vendor=self._vendor, model=model)
+        self._request_id = self._request_id or _text(response.get("id")) or None
+
+    def _failure(self, error: object) -> BackendError:
+        fields = mapping_in(error)
+        if fields.get("type") == "error":
+            error = {name: value for name, value in fields.items() if name != "type"}
+        return failure_in_stream(error, vendor=self._vendor, request_id=self._request_id)
+
+    def _end(self, response: Mapping[str, Any], kind: str, events: list[StreamEvent]) -> None:
+        self._identify(response)
+        status = _text(response.get("status")) or kind.removeprefix("response.")
+        if response.get("error") or status == "failed":
+            raise self._failure(response.get("error") or "the model failed, it doesn't say why")
+        if status in {"queued", "in_progress", "cancelled"}:
+            text = f"its answer is {status!r}, which is no end"
+            raise BackendError(
+                text, kind=ErrorKind.PROTOCOL, vendor=self._vendor, request_id=self._request_id
+            )
+        why = mapping_in(response, "incomplete_details").get("reason")
+        self.raw_finish_reason = _text(why) or status or None
+        self._read_output(items_in(response.get("output")), events)
+        if (usage := usage_in(response.get("usage"))) is not None:
+            events.append(UsageReported(usage))
+        self.done = True
+
+    def _read_output(self, output: list[object], events: list[StreamEvent]) -> None:
+        """What the end repeats; of servers that send no items before, all there is."""
+        known = len(self._items) >= len(output)
+        for index, raw in enumerate(output):
+            item = self._by_index.get(index)
+            if (item is None and not known) or (item is not None and item.raw is None):
+                event = {"output_index": index, "item": raw}
+                self._read_item(event, events, done=True)
+
+    def _item(self, event: Mapping[str, Any]) -> _Item:
+        """The item that an event belongs to: by its index, else its id, else the last."""
+        index, name = read_count(event.get("output_index")), _text(event.get("item_id"))
+        if index is not None:
+            found = self._by_index.get(index)
+        elif name:
+            found = next((item for item in self._items if item.id == name), None)
+        else:
+            found = self._items[-1] if self._items else None
+        return found or self._opened(index, name)
+
+    def _opened(self, index: int | None, name: str) -> _Item:
+        item = _Item(name)
+        self._items.append(item)
+        if index is not None:
+            self._by_index[index] = item
+        return item
+
+    def _read_item(
+        self, event: Mapping[str, Any], events: list[StreamEvent], *, done: bool
+    ) -> None:
+        raw = mapping_in(event, "item")
+        item = self._item({**event, "item_id": raw.get("id")})
+        if item.raw is not None and not done:  # some servers number every item 0
+            item = self._opened(read_count(event.get("output_index")), _text(raw.get("id")))
+        if raw.get("type") == "function_call":
+            self._read_call(item, raw, events)
+        if done and item.raw is None:
+            self._read_rest(item, raw, events)
+            item.raw = raw
+
+    def _read_rest(self, item: _Item, raw: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        """What was in no delta."""
+        for index, text in enumerate(texts_of(raw)):
+            self._say(item, index, text, events, whole=True)
+        place, thoughts = thoughts_of(raw)
+        if all(sent_place == place for sent_place, _ in item.sent):
+            for index, text in enumerate(thoughts):
+                self._think(item, place, index, text, events, whole=True)
+
+    def _read_call(self, item: _Item, raw: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        if item.number is None:
+            item.number = self._calls
+            self._calls += 1
+            # A call must have an id that its result can name.
+            name = _text(raw.get("call_id")) or _text(raw.get("id")) or f"call_{new_id()}"
+            events.append(ToolCallDelta(item.number, name, _text(raw.get("name")) or None))
+        self._arguments(item, _text(raw.get("arguments")), events, whole=True)
+
+    def _arguments(self, item: _Item, text: str, events: list[StreamEvent], *, whole: bool) -> None:
+        if item.number is None:
+            return  # its name is still to come, and then all of it
+        if new := self._new(item, ("arguments", 0), text, whole=whole):
+            events.append(ToolCallDelta(item.number, arguments=new))
+
+    def _read_text(self, event: Mapping[str, Any], text: object, events: list[StreamEvent]) -> None:
+        index = read_count(event.get("content_index")) or 0
+        whole = "delta" not in event
+        self._say(self._item(event), index, _text(text), events, whole=whole)
+
+    def _read_thought(
+        self, event: Mapping[str, Any], place: str, *, whole: bool, events: list[StreamEvent]
+    ) -> None:
+        index = read_count(event.get(f"{place}_index")) or 0
+        text = _text(event.get("text" if whole else "delta"))
+        self._think(self._item(event), place, index, text, events, whole=whole)
+
+    def _say(
+        self, item: _Item, index: int, text: str, events: list[StreamEvent], *, whole: bool
+    ) -> None:
+        if new := self._new(item, ("text", index), text, whole=whole):
+            apart = PARAGRAPH if self._last_text not in {None, item} else ""
+            self._last_text = item
+            events.append(TextDelta(apart + new))
+
+    def _think(
+        self,
+        item: _Item,
+        place: str,
+        index: int,
+        text: str,
+        events: list[StreamEvent],
+        *,
+        whole: bool,
+    ) -> None:
+        if new := self._new(item, (place, index), text, whole=whole):
+            here = (item, place, index)
+            apart = PARAGRAPH if self._last_thought not in {None, here} else ""
+            self._last_thought = here
+            events.append(ReasoningDelta(apart + new))
+
+    @staticmethod
+    def _new(item: _Item, part: tuple[str, int], text: str, *, whole: bool) -> str:
+        """What of `text` wasn't there yet: all of a delta, the rest of a whole."""
+        sent = item.sent.get(part, 0)
+        new = text[sent:] if whole else text
+        item.sent[part] = sent + len(new)
+        return new
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
