@@ -250,11 +250,14 @@ class Turns:
         turn = self.running
         if turn is None or turn.id != report.turn_id:
             return None
-        if report.completion is not None:
-            self._complete(turn, report.completion)
-        else:
-            error = turn.why_aborted or report.error
-            self._break_off(turn, error or TurnCancelled("the turn was cancelled"))
+        try:
+            if report.completion is not None:
+                self._complete(turn, report.completion)
+            else:
+                error = turn.why_aborted or report.error
+                self._break_off(turn, error or TurnCancelled("the turn was cancelled"))
+        except Exception as error:  # noqa: BLE001 - an answer that can't be stored ends its turn all the same
+            self._fail(turn, error)
         return turn
 
     def _complete(self, turn: Turn, completion: Completion) -> None:

@@ -39,6 +39,7 @@ from agent_context.errors import (
     AskTimeout,
     ConversationBusy,
     ConversationClosed,
+    InvalidMessage,
     InvalidOptions,
     TurnCancelled,
     TurnTimeout,
@@ -161,6 +162,29 @@ def test_there_must_be_something_to_send(talk: Talk) -> None:
 
     with pytest.raises(InvalidOptions, match="nothing to send"):
         ctx.ask(Send())
+
+
+@pytest.mark.parametrize("text", ["fine", "half a pair: \ud83d"])
+def test_an_answer_that_cannot_be_stored_ends_its_turn(talk: Talk, text: str) -> None:
+    odd = Message.assistant(text).model_copy(update={"odd": object()})
+    ctx = talk([Completion(message=odd), "Fine."])
+
+    with pytest.raises(InvalidMessage):
+        ctx.ask(Send(messages=[HELLO]))
+    ctx.ask(Send(messages=[Message.user("Again")]))
+
+    assert texts(ctx) == ["Again", "Fine."]
+
+
+def test_a_partial_answer_that_cannot_be_stored_ends_its_turn(talk: Talk) -> None:
+    broken = BackendError("cut", kind=ErrorKind.TRANSPORT)
+    ctx = talk([[TextDelta("half a pair: \ud83d"), broken], "Fine."])
+
+    with pytest.raises((InvalidMessage, BackendError)):
+        list(ctx.ask(SendStream(messages=[HELLO])))
+    ctx.ask(Send(messages=[Message.user("Again")]))
+
+    assert texts(ctx) == ["Again", "Fine."]
 
 
 # Second tries
