@@ -130,6 +130,13 @@ class Rendering:
         tail = _Tail.of(zones, trailing, nothing)
         return self._joined(head, zones, nothing, tail, end)
 
+    def missing(self, zones: Zones) -> int:
+        """About how many records of `zones` the next body has to render."""
+        settled = self._settled
+        if settled is None or not settled.begins(zones, settled.dialect):
+            return len(zones)
+        return len(zones.incremental) - settled.count
+
     def forget(self) -> None:
         """Let go of the bytes; the next body is rendered from nothing."""
         self._settled = None

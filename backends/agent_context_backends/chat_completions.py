@@ -20,6 +20,7 @@ from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.messages import Completion, Message
 from agent_context.options import ModelFacts
 from agent_context.records import record_of
+from agent_context.runtime import io_loop
 from agent_context.stream_events import Finished, StreamEvent
 from agent_context.vector import Vector
 from agent_context.wire.dialect import Dialect
@@ -59,6 +60,15 @@ _ELSEWHERE = re.compile(
 )
 """How chat completions say that they don't take this request, and the Responses API does
 (openai/openai-openapi#541, 2026)."""
+
+_HEADERS = {
+    "Accept-Encoding": "identity",  # a compressed stream may sit in a buffer
+    "Content-Type": "application/json",
+    "User-Agent": "agent-context",
+}
+
+_FEW = 100
+"""Messages that are rendered on the loop; more would hold up every other stream."""
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -139,15 +149,8 @@ class ChatCompletionsBackend(ContextBackend):
             raise InvalidOptions(f"api is one of {', '.join(get_args(ApiChoice))}, not {api!r}")
         self._api: ApiChoice = api
         self._moved: set[str] = set()
-        self._headers = httpx.Headers(
-            {
-                "Accept-Encoding": "identity",  # a compressed stream may sit in a buffer
-                "Content-Type": "application/json",
-                "User-Agent": "agent-context",
-                **self.headers,
-                **({"Authorization": f"Bearer {key}"} if key else {}),
-            }
-        )
+        self._headers = httpx.Headers({**_HEADERS, **self.headers})
+        self._headers.update({"Authorization": f"Bearer {key}"} if key else {})
         self._headers.update(headers)
         self._transport = transport
         self._opened_transport: httpx.AsyncBaseTransport | None = None
@@ -345,7 +348,10 @@ class ChatCompletionsBackend(ContextBackend):
         self, request: Request, api: Api, silence: float, *, stream: bool
     ) -> httpx.Response:
         """The answer, still to be read. `BackendError` if the server refuses."""
-        content = self._body(request, api, stream=stream)
+        if request.rendering.missing(request.zones) <= _FEW:
+            content = self._body(request, api, stream=stream)
+        else:
+            content = await io_loop().offload(self._body, request, api, stream=stream)
         url, headers = await self.address(api)
         timeout = httpx.Timeout(silence, connect=self._connect_timeout, pool=None)
         call = httpx.Request(

@@ -113,6 +113,16 @@ def test_a_rewind_between_two_messages_that_were_merged_shows(dialect: Dialect) 
     assert cache.body(HEAD, back, (), dialect) == expected(back, [], dialect)
 
 
+def test_what_is_missing_is_what_came_since() -> None:
+    cache, zones = Rendering(), zones_of([user(), said(), user(), said()])
+    before = cache.missing(zones)
+    cache.body(HEAD, zones, (), OPENAI)
+
+    assert before == 4
+    assert cache.missing(zones.append(user())) <= 2
+    assert cache.missing(zones.remove(0)) == 3
+
+
 def test_another_dialect_or_a_compression_renders_anew() -> None:
     cache, zones = Rendering(), zones_of([user(), said(), user()])
     compressed = zones.compress(Vector.of([said("summary")]), Vector.of([user("last")]))
