@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agent_context import AgentContext, Messages, Send, SendStream
 from agent_context.errors import BackendError, ErrorKind
 from agent_context.messages import Completion, FinishReason, Message
 from agent_context.options import SendOptions
@@ -238,6 +239,30 @@ class TestLlmock:
             verdict = (await http.get(f"{fresh_llmock}/_llmock/verdict")).text
 
         assert "truncated_stream_accepted" not in verdict
+
+    async def test_a_conversation_waits_as_told_and_keeps_half_an_answer(
+        self, fresh_llmock: str
+    ) -> None:
+        behave(fresh_llmock, type="fail", status=429, retry_after=1, times=1)
+        behave(fresh_llmock, type="reply", text="one two three four five six")
+        behave(fresh_llmock, type="stream_fault", kind="truncate", after_chunks=3)
+        ctx = AgentContext.start(
+            llmock_backend(fresh_llmock), options=SendOptions(model="gpt-4o", max_tokens=100)
+        )
+
+        waited = await ctx.aask(Send(messages=[Message.user("Hi")]))
+        stream = await ctx.aask(SendStream(messages=[Message.user("Go on")]))
+        with pytest.raises(BackendError):
+            async for _ in stream:
+                pass
+        kept = (await ctx.aask(Messages()))[-1]
+        async with httpx.AsyncClient(trust_env=False) as http:
+            verdict = (await http.get(f"{fresh_llmock}/_llmock/verdict")).text
+
+        assert waited.message.text
+        assert stream.message.interrupted
+        assert kept == stream.message
+        assert "retry_after_ignored" not in verdict
 
 
 FIXTURES = {
