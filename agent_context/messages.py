@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import random
+import sys
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
@@ -42,7 +43,8 @@ MessageId = str
 
 
 _random = random.Random()
-os.register_at_fork(after_in_child=_random.seed)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_random.seed)  # or both processes give the same ids
 
 
 def new_id() -> MessageId:

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from agent_context.errors import TurnCancelled, UsageMistake
 from agent_context.messages import Completion, Message
+from agent_context.runtime import finalizer
 from agent_context.stream_events import Finished, StreamEvent
 
 __all__ = ["Channel", "Stream"]
@@ -115,6 +116,7 @@ class Stream:
         self._chunks: list[StreamEvent] = []
         self._over = False
         self._walked_away = False
+        self._finalizer = finalizer()
 
     @property
     def message(self) -> Message:
@@ -233,7 +235,7 @@ class Stream:
 
     def __del__(self) -> None:
         if not self._channel.ended:
-            self._cancel()
+            self._finalizer.call_soon(self._cancel)
 
 
 class _Wakes:

@@ -4,6 +4,7 @@ It knows nothing of conversations: any `pykka.Actor` can run on it.
 """
 
 from agent_context.runtime.delivery import Delivery
+from agent_context.runtime.finalizer import finalizer
 from agent_context.runtime.future import Failed, Later, Reply
 from agent_context.runtime.guard import inside, is_inside
 from agent_context.runtime.guarded import Guarded
@@ -26,6 +27,7 @@ __all__ = [
     "Reply",
     "ThreadActor",
     "Timer",
+    "finalizer",
     "find_actor",
     "inside",
     "io_loop",

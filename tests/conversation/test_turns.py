@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -297,6 +298,22 @@ def test_dropping_a_stream_is_walking_away(talk: Talk, seen: Seen) -> None:
 
     seen.wait_for(events.Cancelled)
     assert texts(ctx) == ["Hello", "Half"]
+
+
+def test_a_stream_may_be_collected_wherever_that_happens(talk: Talk, seen: Seen) -> None:
+    hold = Hold()
+    ctx = talk([[TextDelta("Half"), hold]], on_change=seen)
+    cycle: list[Any] = [ctx.ask(SendStream(messages=[HELLO]))]
+    cycle.append(cycle)
+    next(cycle[0])
+
+    with ctx.actor_ref.actor_inbox._lock:  # type: ignore[attr-defined]
+        del cycle
+        gc.collect()
+    ctx.ask(Len())
+    gc.collect()
+
+    seen.wait_for(events.Cancelled)
 
 
 def test_discard_leaves_no_trace_of_a_turn_that_was_cut_short(talk: Talk) -> None:
