@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary
@@ -179,10 +180,10 @@ class Stream:
 
     async def _take(self) -> list[StreamEvent] | None:
         loop = asyncio.get_running_loop()
-        ready = asyncio.Event()
-        events = self._channel.take(lambda: _wakes(loop).wake(ready))
+        ready = loop.create_future()
+        events = self._channel.take(partial(_wakes(loop).wake, ready))
         if events is None:
-            await ready.wait()
+            await ready
         return events
 
     def _arrived(self, events: list[StreamEvent]) -> bool:
@@ -246,9 +247,9 @@ class _Wakes:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._lock = threading.Lock()
-        self._waiting: list[asyncio.Event] = []
+        self._waiting: list[asyncio.Future[None]] = []
 
-    def wake(self, ready: asyncio.Event) -> None:
+    def wake(self, ready: asyncio.Future[None]) -> None:
         with self._lock:
             first = not self._waiting
             self._waiting.append(ready)
@@ -260,7 +261,8 @@ class _Wakes:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for ready in waiting:
-            ready.set()
+            if not ready.done():  # its task may have been cancelled
+                ready.set_result(None)
 
 
 _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wakes] = WeakKeyDictionary()

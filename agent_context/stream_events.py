@@ -31,19 +31,22 @@ __all__ = [
 ]
 
 
-class TextDelta(Struct, frozen=True):
+# The garbage collector need not look at deltas: they hold texts, and there are very many.
+
+
+class TextDelta(Struct, frozen=True, gc=False):
     """More of the answer's text."""
 
     text: str
 
 
-class ReasoningDelta(Struct, frozen=True):
+class ReasoningDelta(Struct, frozen=True, gc=False):
     """More of what the model thinks aloud."""
 
     text: str
 
 
-class ToolCallDelta(Struct, frozen=True):
+class ToolCallDelta(Struct, frozen=True, gc=False):
     """A fragment of a tool call."""
 
     index: int

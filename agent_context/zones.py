@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from functools import reduce
 from itertools import chain
 
 from agent_context.errors import IndexOutOfRange
@@ -76,7 +77,12 @@ class Zones:
 
     def extend(self, records: Iterable[Record]) -> Zones:
         """With `records` at the end."""
-        return self._edited(self.incremental.extend(records))
+        records = tuple(records)
+        if not records:
+            return self
+        pending = reduce(open_calls_after, records, self.open_calls)
+        incremental = self.incremental.extend(records)
+        return Zones(self.immutable, self.compressed, incremental, pending)
 
     def insert(self, index: int, records: Iterable[Record]) -> Zones:
         """With `records` before the one at `index`; `index == len` appends."""

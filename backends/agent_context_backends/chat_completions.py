@@ -145,6 +145,8 @@ class ChatCompletionsBackend(ContextBackend):
         """
         key, home = self._key(api_key)
         self.base_url = checked_url(base_url or self._base_url_of_environment() or home)
+        items = self.responses_homes.get(self.base_url, self.base_url) + self.responses_path
+        self._urls = {"chat": httpx.URL(self.base_url + self.path), "responses": httpx.URL(items)}
         if api not in get_args(ApiChoice):
             raise InvalidOptions(f"api is one of {', '.join(get_args(ApiChoice))}, not {api!r}")
         self._api: ApiChoice = api
@@ -256,10 +258,7 @@ class ChatCompletionsBackend(ContextBackend):
 
     async def address(self, api: Api = CHAT) -> tuple[httpx.URL, httpx.Headers]:
         """Where requests go, and their headers."""
-        if api is CHAT:
-            return httpx.URL(self.base_url + self.path), self._headers
-        home = self.responses_homes.get(self.base_url, self.base_url)
-        return httpx.URL(home + self.responses_path), self._headers
+        return self._urls[api.name], self._headers
 
     def _key(self, api_key: str | None) -> tuple[str | None, str | None]:
         """The key and the base URL that it is for."""
