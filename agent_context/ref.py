@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pykka
+from msgspec import Struct
 
 from agent_context.errors import AskTimeout, ConversationClosed, MailboxFull, WouldDeadlock
 from agent_context.runtime import Reply, is_inside, post
@@ -21,15 +21,13 @@ __all__ = ["Abandoned", "Closing", "ContextRef"]
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Abandoned:
+class Abandoned(Struct, frozen=True):
     """Tells the actor that whoever asked this does not wait for the answer any more."""
 
     asked: object
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(Struct, frozen=True):
     """Asks the actor to stop; the answer is what settles when each subscriber has had all."""
 
 

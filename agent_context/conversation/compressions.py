@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from agent_context.checks import checked
 from agent_context.compression.report import CompressionReport, ZoneTokens
 from agent_context.compression.run import Compaction
@@ -38,8 +40,7 @@ logger = logging.getLogger(__name__)
 _TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class CompressionEnded:
+class CompressionEnded(Struct, frozen=True):
     """The job is over. Without a compaction there was nothing to do."""
 
     work_id: str
@@ -48,8 +49,7 @@ class CompressionEnded:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CompressionOverdue:
+class CompressionOverdue(Struct, frozen=True):
     """The compression's deadline has passed."""
 
     work_id: str

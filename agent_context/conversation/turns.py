@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
+
 from agent_context import events
 from agent_context.checks import checked
 from agent_context.compression.run import Compaction
@@ -47,8 +49,7 @@ _GRACE: Final = 5.0
 """Seconds that a cancelled call has to end before the turn ends without it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnEnded(Struct, frozen=True):
     """The job is over."""
 
     turn_id: str
@@ -56,15 +57,13 @@ class TurnEnded:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnOverdue:
+class TurnOverdue(Struct, frozen=True):
     """The turn's deadline has passed."""
 
     turn_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SwapWanted:
+class SwapWanted(Struct, frozen=True):
     """A turn's own compression is ready."""
 
     turn_id: str
@@ -72,8 +71,7 @@ class SwapWanted:
     reply: Reply[Zones]
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixLost:
+class PrefixLost(Struct, frozen=True):
     """A turn's request goes out that doesn't begin with the last one."""
 
     turn_id: str
