@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from agent_context.backend import ContextBackend
@@ -36,6 +36,7 @@ class Model(Protocol):
     def measure(
         self, zones: Zones, trailing: tuple[Record, ...], options: SendOptions
     ) -> Breakdown: ...
+    def sizes(self, records: Iterable[Record], options: SendOptions) -> list[float]: ...
     async def ask(
         self, zones: Zones, trailing: tuple[Record, ...], options: SendOptions
     ) -> Completion: ...
@@ -114,42 +115,44 @@ class Summariser:
     ) -> Iterator[Vector]:
         """`history` in runs of whole groups that fit the window beside everything else."""
         room = self._room(Zones(zones.immutable, zones.compressed), ask, options)
-        if self._tokens(history, options) <= room:
+        sizes = self._model.sizes(history, options)
+        if sum(sizes) <= room:
             yield history
             return
         room -= options.max_tokens or 0
-        start = 0
-        while start < len(history):
-            rest = Vector.of(history.drop(start))
-            end = self._longest_run(rest, room, options)
-            piece = rest.take(end)
-            if self._tokens(piece, options) > room:
-                piece = _clipped(piece, room)
-            if self._tokens(piece, options) > room:
-                raise Refused(
-                    f"a group of {end} messages is too long to be summarised in a window with "
-                    f"room for {room} tokens; nothing was changed"
-                )
+        for start, end in _runs(history, sizes, room):
+            piece = Vector.of(history.drop(start)[: end - start])
+            if sum(sizes[start:end]) > room:
+                piece = self._clipped(piece, room, options)
             yield piece
-            start += end
 
     def _room(self, zones: Zones, ask: tuple[Record, ...], options: SendOptions) -> int:
         fixed = self._model.measure(zones, ask, options)
         return fixed.window - fixed.reserve - fixed.total
 
-    def _tokens(self, history: Vector, options: SendOptions) -> int:
-        return self._model.measure(Zones(incremental=history), (), options).incremental
+    def _clipped(self, group: Vector, room: int, options: SendOptions) -> Vector:
+        """The same messages with long texts cut, for the summary's eyes only."""
+        longest = max(room * _CHARACTERS_PER_TOKEN // len(group), _SHORTEST_CLIP)
+        clipped = Vector.of(_clip(record, longest) for record in group)
+        if sum(self._model.sizes(clipped, options)) > room:
+            raise Refused(
+                f"a group of {len(group)} messages is too long to be summarised in a window with "
+                f"room for {room} tokens; nothing was changed"
+            )
+        return clipped
 
-    def _longest_run(self, history: Vector, room: int, options: SendOptions) -> int:
-        ends = sorted(end for end in cuts(history) if end) or [len(history)]
-        fitting = [end for end in ends if self._tokens(history.take(end), options) <= room]
-        return fitting[-1] if fitting else ends[0]
 
-
-def _clipped(history: Vector, room: int) -> Vector:
-    """The same messages with long texts cut, for the summary's eyes only."""
-    longest = max(room * _CHARACTERS_PER_TOKEN // len(history), _SHORTEST_CLIP)
-    return Vector.of(_clip(record, longest) for record in history)
+def _runs(history: Vector, sizes: list[float], room: int) -> Iterator[tuple[int, int]]:
+    """Where each run of whole groups begins and ends: as long as fits, but at least one group."""
+    start, end, total = 0, 0, 0.0
+    borders = sorted(cut for cut in cuts(history) if cut) or [len(history)]
+    for border in borders:
+        group = sum(sizes[end:border])
+        if end > start and total + group > room:
+            yield start, end
+            start, total = end, 0.0
+        end, total = border, total + group
+    yield start, end
 
 
 def _clip(record: Record, longest: int) -> Record:

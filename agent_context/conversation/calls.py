@@ -32,7 +32,7 @@ _TARGET = 0.8
 """Compression aims at this share of the room, so that the next turns don't need it again."""
 
 Swap = Callable[[Compaction], Awaitable[Zones]]
-"""Puts a compaction in place and gives the zones as they are then; raises `CompressionError`."""
+"""Puts a compaction in place, if it still fits there, and gives the zones that may be sent."""
 
 
 @dataclass(slots=True)
@@ -109,10 +109,12 @@ def _compare(call: Call, zones: Zones) -> None:
 
 async def _measured(call: Call, zones: Zones) -> Breakdown:
     exchange, options, whole = call.exchange, call.options, zones.extend(call.records)
-    if exchange.weighs_quickly(whole, options):
-        weighed = exchange.weigh(whole, scratch_of(options), options)
+    scratch = scratch_of(options)
+    if exchange.weighs_quickly(whole, scratch, options):
+        weighed = exchange.weigh(whole, scratch, options)
     else:
-        weighed = await io_loop().offload(exchange.weigh, whole, scratch_of(options), options)
+        weighed = await io_loop().offload(exchange.weigh, whole, scratch, options)
+    exchange.forget_all_but(whole, options)
     call.weighed = weighed.total
     call.breakdown = breakdown = call.exchange.calibration.applied(weighed)
     return breakdown

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 from typing import TypeVar, cast
 
@@ -98,7 +99,6 @@ class Exchange:
         """
         facts, counts = self.facts(options), self.counts(options)
         window = options.context_window or facts.context_window
-        counts.prune(zones)
         return Breakdown(
             immutable=counts.total(zones.immutable),
             compressed=counts.total(zones.compressed),
@@ -111,10 +111,21 @@ class Exchange:
             exact=counter(facts.vocabulary).exact,
         )
 
-    def weighs_quickly(self, zones: Zones, options: SendOptions) -> bool:
+    def weighs_quickly(
+        self, zones: Zones, trailing: Iterable[Record], options: SendOptions
+    ) -> bool:
         """Whether `weigh` takes next to no time: almost everything was counted before."""
         few = len(zones) <= _FEW and is_loaded(self.facts(options).vocabulary)
-        return few and self.counts(options).missing(zones) <= _LITTLE
+        return few and self.counts(options).missing(chain(zones, trailing)) <= _LITTLE
+
+    def forget_all_but(self, zones: Zones, options: SendOptions) -> None:
+        """Let go of counts of what the conversation doesn't hold any more, if they are many."""
+        self.counts(options).prune(zones)
+
+    def sizes(self, records: Iterable[Record], options: SendOptions) -> list[float]:
+        """Tokens of each message, corrected by what the vendor has reported."""
+        count, factor = self.counts(options).of, self.calibration.factor
+        return [count(record) * factor for record in records]
 
     def measure(self, zones: Zones, trailing: Iterable[Record], options: SendOptions) -> Breakdown:
         """What a request would take of the window, corrected by what the vendor has reported."""

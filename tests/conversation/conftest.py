@@ -49,6 +49,14 @@ class Seen:
             assert self._arrived.wait_for(lambda: len(self.of(kind)) >= count, WAIT), self.names
             return self.of(kind)
 
+    def wait_until_last_is(self, kind: type[E]) -> None:
+        """Wait until the newest event is of this kind."""
+        with self._arrived:
+            arrived = self._arrived.wait_for(
+                lambda: bool(self.events) and isinstance(self.events[-1], kind), WAIT
+            )
+            assert arrived, self.names
+
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 

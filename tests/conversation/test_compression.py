@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import pytest
@@ -481,7 +480,6 @@ def test_full_is_said_with_every_number(talk: Talk) -> None:
         ctx.ask(Send(SendOptions(context_window=900, max_tokens=100)))
 
     assert str(raised.value.needed) in str(raised.value)
-    assert threading.active_count() < 100
 
 
 @pytest.mark.parametrize("failing", range(6))

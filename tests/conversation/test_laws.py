@@ -39,6 +39,7 @@ from agent_context import (
     tiered,
 )
 from agent_context.errors import AgentContextError
+from agent_context.events import Cleared
 from agent_context.protocol import Ask
 from agent_context_backends.scripted import ScriptedBackend
 from tests.conversation.conftest import Seen
@@ -105,14 +106,9 @@ def test_the_zones_keep_their_laws_whatever_is_said(said: list[Ask[Any]]) -> Non
 
 
 def _everything_was_announced(ctx: ContextRef, seen: Seen) -> None:
-    from agent_context.events import Cleared
-
     ctx.ask(Extend([Message.user("last")]))
     ctx.ask(Clear())
-    with seen._arrived:
-        assert seen._arrived.wait_for(
-            lambda: seen.events and isinstance(seen.events[-1], Cleared), 20
-        )
+    seen.wait_until_last_is(Cleared)
     assert [event.seq for event in seen.events] == list(range(1, len(seen.events) + 1))
     assert replayed(seen.events) == (list(ctx.ask(Compressed())), [])
 
