@@ -14,6 +14,7 @@ import orjson
 from agent_context.messages import Role
 from agent_context.records import Record
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
+from agent_context.wire.names import function_name
 from agent_context.wire.parts import instead_of, is_taken
 from agent_context.wire.payload import items_in, mapping_in
 
@@ -142,7 +143,7 @@ def _call(call: Mapping[str, Any]) -> _Item:
     return {
         "type": "function_call",
         "call_id": call["id"],
-        "name": function["name"],
+        "name": function_name(function["name"]),
         "arguments": function["arguments"],
     }
 

@@ -6,7 +6,6 @@ stored message are the beginning of the next request's.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from agent_context.records import Record
 from agent_context.vector import Vector
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
 from agent_context.wire.items import rendered_items
+from agent_context.wire.names import function_name, speaker_name
 from agent_context.wire.parts import instead_of, is_taken
 from agent_context.wire.repair import Repaired, legal_part, stand_in_user
 from agent_context.zones import Zones
@@ -226,7 +226,7 @@ def rendered(record: Record, dialect: Dialect, *, late: bool = False) -> bytes:
     if "tool_call_id" in fields:
         wire["tool_call_id"] = fields["tool_call_id"]
     if fields.get("name") and dialect.names:
-        wire["name"] = _NOT_IN_A_SPEAKER.sub("_", fields["name"])[:64]
+        wire["name"] = speaker_name(fields["name"])
     if own:
         wire |= {name: value for name, value in fields.items() if name not in _OURS}
     return orjson.dumps(wire)
@@ -246,15 +246,10 @@ def _reasoning(fields: Mapping[str, Any], dialect: Dialect, *, own: bool) -> dic
     return {}
 
 
-# What OpenAI accepts (2026-11), and nobody accepts more.
-_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
-_NOT_IN_A_SPEAKER = re.compile(r"[\s<|\\/>]")
-
-
 def _call(call: dict[str, Any], *, own: bool) -> dict[str, Any]:
     wire = call if own else {name: call[name] for name in ("id", "type", "function")}
     name = call["function"]["name"]
-    legal = _NOT_IN_A_NAME.sub("_", name)[:64] or "unknown"
+    legal = function_name(name)
     return wire if legal == name else wire | {"function": call["function"] | {"name": legal}}
 
 

@@ -139,6 +139,16 @@ def test_a_tool_loop_becomes_calls_and_their_outputs() -> None:
     ]
 
 
+@by_name
+def test_names_that_no_api_takes_are_made_legal_there_too(dialect: Dialect) -> None:
+    call = ToolCall(id="a", name="files.read it!", arguments="{}")
+
+    items = items_of(Message.assistant(tool_calls=[call]), dialect)
+
+    (name,) = [item["name"] for item in items if item.get("type") == "function_call"]
+    assert name == "files_read_it_"
+
+
 def test_an_id_that_comes_again_in_a_later_turn_is_another_one_there() -> None:
     items = sent([asking("a"), result("a"), user(), asking("a"), result("a", "two")])
 
