@@ -16,6 +16,15 @@ AgentContextError
 │   └── TurnTimeout             (also a TimeoutError)
 ├── ImportFailed                a line of a JSONL text can't be read
 ├── CompressionError            nothing was compressed, nothing was changed
+├── StoreError                  a conversation could not be kept or read; `retryable` says more
+│   ├── Fenced                  somebody else owns the conversation now: get it anew
+│   ├── OwnedElsewhere          another live process owns it
+│   ├── StoreUnavailable        locked, full or unreachable: the same may succeed later
+│   ├── StoreCorrupt            what was kept can't be read
+│   ├── UnknownConversation
+│   └── ConversationDeleted
+├── ToolError                   a tool's own complaint, which the model gets to read
+├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
 """
 
@@ -31,15 +40,24 @@ __all__ = [
     "ContextFull",
     "ConversationBusy",
     "ConversationClosed",
+    "ConversationDeleted",
     "ErrorKind",
+    "Fenced",
     "ImportFailed",
     "IndexOutOfRange",
     "InvalidMessage",
     "InvalidOptions",
     "MailboxFull",
+    "OwnedElsewhere",
+    "SkillError",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreUnavailable",
+    "ToolError",
     "TurnAborted",
     "TurnCancelled",
     "TurnTimeout",
+    "UnknownConversation",
     "UsageMistake",
     "WouldDeadlock",
 ]
@@ -151,6 +169,59 @@ class ImportFailed(AgentContextError):
 
 class CompressionError(AgentContextError):
     """The compression did not happen; the zones are as they were."""
+
+
+class StoreError(AgentContextError):
+    """A conversation could not be kept or read. What was acknowledged before is still kept."""
+
+    retryable = False
+    """Whether the same may succeed later, with the conversation got anew from its host."""
+
+
+class Fenced(StoreError):
+    """Somebody else owns the conversation now, or it was deleted; nothing was written."""
+
+    retryable = True
+
+
+class OwnedElsewhere(StoreError):
+    """Another live process owns the conversation."""
+
+    retryable = True
+
+    def __init__(self, conversation_id: str, owner: str) -> None:
+        super().__init__(f"conversation {conversation_id} is owned by {owner}, which is alive")
+        self.conversation_id = conversation_id
+        self.owner = owner
+
+    def __reduce__(self) -> tuple[type[OwnedElsewhere], tuple[str, str]]:
+        return type(self), (self.conversation_id, self.owner)
+
+
+class StoreUnavailable(StoreError):
+    """The store is locked, full or can't be reached."""
+
+    retryable = True
+
+
+class StoreCorrupt(StoreError):
+    """What was kept can't be read, or its schema is not one that this version knows."""
+
+
+class UnknownConversation(StoreError):
+    """The store has no conversation with this id."""
+
+
+class ConversationDeleted(StoreError):
+    """The conversation was deleted; its id is never given out again."""
+
+
+class ToolError(AgentContextError):
+    """Raised by a tool to say, in words meant for the model, why it can't do what was asked."""
+
+
+class SkillError(AgentContextError):
+    """A skill can't be loaded or used; the text says which, why, and what to do."""
 
 
 class ErrorKind(StrEnum):
