@@ -20,8 +20,11 @@ from agent_context.messages import Message
 __all__ = ["TAG", "read", "written"]
 
 TAG: Final = "__type__"
-_KINDS: Mapping[object, Callable[[list[object]], object]]
-_KINDS = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_KINDS: Mapping[object, Callable[[list[object]], object]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+}
 _TEXTS: Mapping[object, Callable[[str], object]] = {
     "float": float,
     "bytes": partial(base64.b64decode, validate=True),
@@ -42,8 +45,8 @@ def written(value: object, where: str = "state") -> Any:  # noqa: ANN401 - any J
             return _dict(cast("dict[object, object]", value), where)
         case tuple() | set() | frozenset():
             items = [*cast("Iterable[object]", value)]
-            kind = next(kind for kind in (tuple, set, frozenset) if isinstance(value, kind))
-            return {TAG: kind.__name__, "items": _items(items, where)}
+            kind = next(kind for kind in _KINDS.values() if isinstance(value, cast("type", kind)))
+            return {TAG: cast("type", kind).__name__, "items": _items(items, where)}
         case bytes():
             return {TAG: "bytes", "value": base64.b64encode(value).decode("ascii")}
         case datetime():
