@@ -88,6 +88,9 @@ class RoundKept(Struct, frozen=True):
     own: frozenset[str]
     records: tuple[Record, ...]
     """What other turns had to say meanwhile, for the next call."""
+    answer: Message
+    """As it was stored, and so are the results."""
+    results: tuple[Message, ...]
 
 
 Keep = Callable[[Completion, tuple[Message, ...]], Awaitable[RoundKept]]
@@ -116,10 +119,10 @@ async def converse(call: Call, zones: Zones, swap: Swap, keep: Keep) -> Completi
 async def _next_round(
     call: Call, zones: Zones, keep: Keep, completion: Completion, answers: Round
 ) -> Zones:
-    results = tuple(answers.results)
-    kept = await keep(completion, results)
+    kept = await keep(completion, tuple(answers.results))
+    completion = completion.model_copy(update={"message": kept.answer})
     if call.history is not None:
-        said = (completion.message, *results)
+        said = (kept.answer, *kept.results)
         zones = zones.extend((*call.records, *map(record_of, said)))
     else:
         zones, call.own = kept.zones, kept.own
@@ -127,7 +130,7 @@ async def _next_round(
     if answers.options is not None:
         call.options = answers.options.over(call.options)
     if call.channel is not None:
-        await call.channel.put(RoundFinished(completion, results))
+        await call.channel.put(RoundFinished(completion, kept.results))
     call.assembly, call.overflowed = Assembly(), False
     return zones
 

@@ -20,7 +20,7 @@ from agent_context.conversation.calls import Call, RoundKept, converse
 from agent_context.conversation.exchange import Exchange
 from agent_context.conversation.prefixes import Books
 from agent_context.conversation.settings import Settings
-from agent_context.conversation.state import State, at_rest
+from agent_context.conversation.state import State, at_rest, views
 from agent_context.conversation.turn import (
     PrefixLost,
     RoundEnded,
@@ -224,14 +224,15 @@ class Turns:
             return
         try:
             self._heard(turn, ended.completion)
+            said = (ended.completion.message, *ended.results)
             if turn.options.commit == "auto":
-                self._store(turn, ended.completion.message, *ended.results)
+                said = self._store(turn, *said)
             turn.records = self._steered(turn)
         except Exception as error:  # noqa: BLE001 - a round that can't be stored ends its turn
             ended.reply.set_error(error)
             return
         zones = edits.seen(self._state.zones, turn.after)
-        ended.reply.set(RoundKept(zones, turn.own, turn.records))
+        ended.reply.set(RoundKept(zones, turn.own, turn.records, said[0], said[1:]))
 
     def _steered(self, turn: Turn) -> tuple[Record, ...]:
         """What the turns at hand say that want to join this one, which answers them too."""
@@ -247,7 +248,7 @@ class Turns:
         message = completion.message
         self._heard(turn, completion)
         if turn.options.commit == "auto":
-            message = self._store(turn, message)
+            (message,) = self._store(turn, message)
         self._settle(turn, completion.model_copy(update={"message": message}))
 
     def _heard(self, turn: Turn, completion: Completion) -> None:
@@ -257,13 +258,13 @@ class Turns:
         turn.call.exchange.learn(turn.call.weighed, completion)
         self.books.enter(turn.id, turn.call.prefix, completion.usage, stored=stored)
 
-    def _store(self, turn: Turn, answer: Message, *results: Message) -> Message:
-        """Keep what the turn said and heard since; returns the answer as it was stored."""
-        said = self._state.at_rest_all((*(r.message for r in turn.records), answer, *results))
+    def _store(self, turn: Turn, *heard: Message) -> tuple[Message, ...]:
+        """Keep what the turn said and heard since; returns what it heard as it was stored."""
+        said = self._state.at_rest_all((*(r.message for r in turn.records), *heard))
         edits.store(self._state, said, after=turn.after)
         turn.records, turn.after = (), said[-1]
         turn.own |= {record.id for record in said}
-        return said[-1 - len(results)].message
+        return views(said[-len(heard) :])
 
     def _settle(self, turn: Turn, completion: Completion) -> None:
         self._release(turn)
@@ -277,7 +278,7 @@ class Turns:
         kept = None
         left = turn.left() if turn.keep and turn.options.commit == "auto" else ()
         if left:
-            kept = self._store(turn, *left)
+            kept = self._store(turn, *left)[0]
             self.books.remember(turn.call.prefix if turn.call else None, stored=True)
         self._fail(turn, error, kept=kept)
 
