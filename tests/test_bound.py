@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
@@ -28,7 +28,7 @@ def ignored(_: Message) -> None: ...
 
 
 @contextmanager
-def loop_of_its_own() -> Iterator[asyncio.AbstractEventLoop]:
+def loop_of_its_own() -> Generator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

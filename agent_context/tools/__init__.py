@@ -5,6 +5,7 @@ from agent_context.tools.base import Approval, CallableTool, ToolContext
 from agent_context.tools.execution import Limits, Outcome, Toolbox
 from agent_context.tools.function import FunctionTool, tool
 from agent_context.tools.keeping import MemoryResults, ResultKeeper
+from agent_context.tools.merging import Merged, Skipped, Source, ToolConflict, merge
 from agent_context.tools.repeats import Repeats
 from agent_context.tools.spec import Tool
 
@@ -17,11 +18,16 @@ __all__ = [
     "FunctionTool",
     "Limits",
     "MemoryResults",
+    "Merged",
     "Outcome",
     "Repeats",
     "ResultKeeper",
+    "Skipped",
+    "Source",
     "Tool",
+    "ToolConflict",
     "ToolContext",
     "Toolbox",
+    "merge",
     "tool",
 ]
