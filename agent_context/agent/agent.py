@@ -62,6 +62,7 @@ class Agent:
         max_rounds: Rounds of tool calls, after which the model has to answer.
         tool_conflict: Whether a tool whose name is taken is left out, or an error.
         on_provider_error: Whether a provider that fails is noted and left out, or ends the run.
+        provider_timeout: Seconds that one call of a provider may take.
     """
 
     def __init__(  # noqa: PLR0913 - an agent is described in one place
@@ -81,6 +82,7 @@ class Agent:
         max_rounds: int = 20,
         tool_conflict: ToolConflict = "skip",
         on_provider_error: OnProviderError = "isolate",
+        provider_timeout: float = 60.0,
     ) -> None:
         self.client = checked("client", client, ContextBackend)
         self.name = name
@@ -88,7 +90,11 @@ class Agent:
         if instructions is not None:
             self.options = self.options.model_copy(update={"instructions": instructions})
         self.context_providers: Sequence[ContextProvider] = tuple(context_providers)
-        self.chain = _chain(self.context_providers, on_provider_error)
+        self.chain = Chain(
+            _with_history(self.context_providers),
+            on_error=on_provider_error,
+            patience=provider_timeout,
+        )
         self.requests = Requests(
             client=client,
             tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
@@ -246,11 +252,11 @@ class Agent:
         )
 
 
-def _chain(providers: Sequence[ContextProvider], on_error: OnProviderError) -> Chain:
-    chain = Chain(providers, on_error=on_error)
-    if chain.loads_history:
-        return chain
-    return Chain((InMemoryHistoryProvider("conversation"), *providers), on_error=on_error)
+def _with_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvider]:
+    """The providers, with the conversation's own history first if none of them loads one."""
+    if Chain(providers).loads_history:
+        return providers
+    return (InMemoryHistoryProvider("conversation"), *providers)
 
 
 def _messages(said: Said) -> tuple[Message, ...]:
