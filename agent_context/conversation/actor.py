@@ -79,7 +79,6 @@ from agent_context.runtime import (
 )
 from agent_context.stores.access import Access
 from agent_context.stores.store import Parent, Store
-from agent_context.stream import Stream
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 
