@@ -25,6 +25,7 @@ AgentContextError
 │   ├── UnknownConversation
 │   └── ConversationDeleted
 ├── ToolError                   a tool's own complaint, which the model gets to read
+├── InvalidOutput               an answer that isn't of the type that was asked for
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
 """
@@ -48,6 +49,7 @@ __all__ = [
     "IndexOutOfRange",
     "InvalidMessage",
     "InvalidOptions",
+    "InvalidOutput",
     "MailboxFull",
     "OwnedElsewhere",
     "RunCancelled",
@@ -227,6 +229,10 @@ class ConversationDeleted(StoreError):
 
 class ToolError(AgentContextError):
     """Raised by a tool to say, in words meant for the model, why it can't do what was asked."""
+
+
+class InvalidOutput(AgentContextError):
+    """A model's answer is not of the wanted type. The text tells the model what to mend."""
 
 
 class SkillError(AgentContextError):
