@@ -145,7 +145,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse]: ...
 
@@ -160,7 +160,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> RunStream: ...
 
@@ -174,7 +174,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse] | RunStream:
         """Have the model answer, calling tools as often as it wants.
