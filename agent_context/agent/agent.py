@@ -252,7 +252,8 @@ class Agent:
             id=session.session_id,
         )
         conversation = start() if store is None else await to_thread(start, store=store)
-        weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
+        ends = weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
+        ends.atexit = False
         empty = await conversation.aask(IsEmpty())
         if session.earlier and empty:
             await conversation.aask(FromJsonl(session.earlier))

@@ -17,6 +17,7 @@ from agent_context.agent.typed import ask_for, asked_again
 from agent_context.agent.updates import AgentUpdate, Emit
 from agent_context.bound import Bound
 from agent_context.errors import (
+    AgentContextError,
     ConversationBusy,
     ConversationClosed,
     InvalidOutput,
@@ -113,7 +114,9 @@ class Run:
             end = self._agent.background.start(self._end(leave), name="agent-context after_run")
             _inside.reset(token)
             if self._asked.wait:
-                await asyncio.shield(end)
+                await asyncio.wait([end])
+        if self._asked.wait:
+            end.result()
         return context.response
 
     async def _respond(self) -> AgentResponse:
@@ -228,6 +231,8 @@ class Run:
         """The last phase: each provider that was asked before is told, and the next run may go."""
         session, context = self._session, self._context
         try:
+            if self._turn is not None:
+                await self._turn.over()
             if context.error is not None:
                 context.partial = await self._left()
             await self._agent.chain.after(self._agent, session, context)
@@ -238,12 +243,14 @@ class Run:
 
     async def _left(self) -> AgentResponse | None:
         """What the conversation kept of a run that failed; None if that is nothing."""
-        if self._turn is None:
+        try:
+            stored = await self._session.get_messages()
+        except AgentContextError as error:
+            logger.warning("%r can't say what it kept of a run: %s", self._session, error)
             return None
-        await self._turn.over()
         known = self._known | {message.id for message in self._context.input_messages}
         said: list[Message] = []
-        for message in reversed(await self._session.get_messages()):
+        for message in reversed(stored):
             if message.id in known:
                 break
             said.insert(0, message)
