@@ -24,6 +24,7 @@ AgentContextError
 │   ├── UnknownConversation
 │   └── ConversationDeleted
 ├── ToolError                   a tool's own complaint, which the model gets to read
+│   └── PathRefused             no file that may be touched has this name
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
 """
@@ -49,6 +50,7 @@ __all__ = [
     "InvalidOptions",
     "MailboxFull",
     "OwnedElsewhere",
+    "PathRefused",
     "SkillError",
     "StoreCorrupt",
     "StoreError",
@@ -218,6 +220,18 @@ class ConversationDeleted(StoreError):
 
 class ToolError(AgentContextError):
     """Raised by a tool to say, in words meant for the model, why it can't do what was asked."""
+
+
+class PathRefused(ToolError):
+    """No file that may be touched has this name; nothing was changed."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name!r}: {why}")
+        self.name = name
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[PathRefused], tuple[str, str]]:
+        return type(self), (self.name, self.why)
 
 
 class SkillError(AgentContextError):
