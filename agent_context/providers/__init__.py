@@ -6,10 +6,13 @@ from agent_context.providers.provider import (
     ContextResult,
     SessionContext,
 )
+from agent_context.providers.skills import AgentSkillsProvider, SkillsProvider
 
 __all__ = [
+    "AgentSkillsProvider",
     "BaseContextProvider",
     "ContextProvider",
     "ContextResult",
     "SessionContext",
+    "SkillsProvider",
 ]
