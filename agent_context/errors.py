@@ -13,6 +13,7 @@ AgentContextError
 ├── AskTimeout                  (also a TimeoutError) no answer in time; the work goes on
 ├── TurnAborted                 the turn ended before the model did
 │   ├── TurnCancelled
+│   │   └── RunCancelled        an agent's run was cancelled, or its stream closed early
 │   └── TurnTimeout             (also a TimeoutError)
 ├── ImportFailed                a line of a JSONL text can't be read
 ├── CompressionError            nothing was compressed, nothing was changed
@@ -51,6 +52,7 @@ __all__ = [
     "MailboxFull",
     "OwnedElsewhere",
     "PathRefused",
+    "RunCancelled",
     "SkillError",
     "StoreCorrupt",
     "StoreError",
@@ -153,6 +155,10 @@ class TurnAborted(AgentContextError):
 
 class TurnCancelled(TurnAborted):
     """Somebody cancelled the turn: `Cancel`, an interrupting send, a closed stream, a stop."""
+
+
+class RunCancelled(TurnCancelled):
+    """An agent's run was cancelled, or its stream closed, before the end."""
 
 
 class TurnTimeout(TurnAborted, TimeoutError):

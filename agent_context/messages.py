@@ -232,6 +232,16 @@ class Usage(_Value):
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
 
+    @classmethod
+    def total(cls, usages: Iterable[Usage]) -> Usage:
+        """All of them together; what none of them says is None."""
+        several = [usage.model_dump() for usage in usages]
+        names = dict.fromkeys(
+            name for fields in several for name in cls.model_fields if name in fields
+        )
+        known = {n: [fields[n] for fields in several if fields[n] is not None] for n in names}
+        return cls(**{name: sum(figures) for name, figures in known.items() if figures})
+
 
 class Completion(_Value):
     """A model's whole answer."""

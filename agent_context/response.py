@@ -9,7 +9,17 @@ from msgspec import Struct
 
 from agent_context.messages import Completion, FinishReason, Message, Role, ToolCall, Usage
 
-__all__ = ["AgentResponse"]
+__all__ = ["AgentResponse", "Diagnostic"]
+
+
+class Diagnostic(Struct, frozen=True):
+    """Something that went wrong in a run, or was left out of it, without ending it."""
+
+    source: str
+    """The `source_id` of a provider, or the name of a tool."""
+    phase: str
+    text: str
+    error: BaseException | None = None
 
 
 class AgentResponse(Struct, frozen=True, kw_only=True):
@@ -26,6 +36,8 @@ class AgentResponse(Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     usage: Usage = Usage()
     """Of all model calls of the run together."""
+    diagnostics: Sequence[Diagnostic] = ()
+    """What went wrong beside it, as far as it was known when the run ended."""
 
     @property
     def text(self) -> str:

@@ -1,18 +1,24 @@
 """What stands around a run: the seam to context providers, their chain, and those that ship."""
 
-from agent_context.providers.provider import (
-    BaseContextProvider,
-    ContextProvider,
-    ContextResult,
-    SessionContext,
+from agent_context.providers.compression import CompressionProvider
+from agent_context.providers.context import ContextResult, SessionContext
+from agent_context.providers.history import (
+    BaseHistoryProvider,
+    HistoryProvider,
+    InMemoryHistoryProvider,
 )
+from agent_context.providers.provider import BaseContextProvider, ContextProvider
 from agent_context.providers.skills import AgentSkillsProvider, SkillsProvider
 
 __all__ = [
     "AgentSkillsProvider",
     "BaseContextProvider",
+    "BaseHistoryProvider",
+    "CompressionProvider",
     "ContextProvider",
     "ContextResult",
+    "HistoryProvider",
+    "InMemoryHistoryProvider",
     "SessionContext",
     "SkillsProvider",
 ]

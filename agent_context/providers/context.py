@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from agent_context.checks import checked
 from agent_context.messages import Message
 from agent_context.options import SendOptions
-from agent_context.response import AgentResponse
+from agent_context.response import AgentResponse, Diagnostic
 from agent_context.tools import Tool
 
 __all__ = ["ContextResult", "SessionContext", "Snapshot"]
@@ -68,6 +68,8 @@ class SessionContext:
         self.options = options or SendOptions()
         self.metadata: dict[str, Any] = dict(metadata or {})
         """Notes that providers of this run leave for each other."""
+        self.said_before: Sequence[Message] | None = None
+        """What the conversation holds, as the session's `get_messages` tells it."""
         self.context_messages: dict[str, list[Message]] = {}
         """What providers add, by source, in the order in which they are sent."""
         self.request_messages: Sequence[Message] = ()
@@ -78,11 +80,16 @@ class SessionContext:
         """After the run: what ended it."""
         self.partial: AgentResponse | None = None
         """After a run that failed: what had been said and is kept."""
+        self.diagnostics: list[Diagnostic] = []
+        """What went wrong so far, or was left out."""
+        self.attempted: list[str] = []
+        """The sources whose `before_run` was called: each gets one `after_run`."""
         self._instructions: list[tuple[str, str]] = []
         self._tools: list[tuple[str, Tool]] = []
         self._scratch: list[tuple[str, str]] = []
         self._history_from: str | None = None
         self._stored_history: str | None = None
+        self._loader: str | None = None
 
     @property
     def instructions(self) -> list[str]:
@@ -93,6 +100,11 @@ class SessionContext:
     def tools(self) -> list[Tool]:
         """The tools that providers have added."""
         return [tool for _, tool in self._tools]
+
+    @property
+    def tools_by_source(self) -> list[tuple[str, Tool]]:
+        """The same, each with the source that added it."""
+        return list(self._tools)
 
     @property
     def scratch(self) -> list[str]:
@@ -108,6 +120,11 @@ class SessionContext:
     def stored_history(self) -> str | None:
         """The source whose messages are the conversation's own, which sends them itself."""
         return self._stored_history
+
+    @property
+    def history_source(self) -> str | None:
+        """The source that loaded what was said before, whatever became of it since."""
+        return self._loader
 
     def extend_instructions(self, source: str | _Source, text: str | Iterable[str]) -> None:
         """Add to the instructions. For what is the same in every run: it stands at the front."""
@@ -136,6 +153,7 @@ class SessionContext:
         self, source: str | _Source, messages: Iterable[Message], *, stored: bool = False
     ) -> None:
         """Add what was said before. `stored` says that the conversation itself holds just that."""
+        self._loader = _id(source)
         self.extend_messages(source, messages)
         if stored and list(self.context_messages) == [_id(source)]:
             self._stored_history = _id(source)
