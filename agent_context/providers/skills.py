@@ -139,7 +139,7 @@ class SkillsProvider(ContextProvider):
         del agent, messages, options
         if not self.skills:
             return ContextResult()
-        visible = None if session is None else session.get_messages
+        visible = None if session is None else session.get_visible
         return ContextResult(instructions=self.build_advertise(), tools=self.build_tools(visible))
 
 
