@@ -51,7 +51,7 @@ def scan(root: str | os.PathLike[str], *, strict: bool = False) -> Scan:
     if (Path(root) / MANIFEST).exists():
         found.append(_noted(root, "it is a skill itself; `AgentSkill.from_dir` reads it"))
     for path in entries:
-        if path.name in _PASSED_OVER or not _has_manifest(path):
+        if path.name in _PASSED_OVER or not os.path.lexists(path / MANIFEST):
             continue
         if path.is_symlink():
             found.append(_noted(path, "a link is not followed; add it by `AgentSkill.from_dir`"))
@@ -64,13 +64,6 @@ def scan(root: str | os.PathLike[str], *, strict: bool = False) -> Scan:
             skills.append(skill)
             found += _all_noted(path, skill.warnings)
     return Scan(tuple(skills), tuple(found))
-
-
-def _has_manifest(path: Path) -> bool:
-    try:
-        return path.is_dir() and os.path.lexists(path / MANIFEST)
-    except OSError:
-        return False
 
 
 def _all_noted(where: Path, texts: Iterable[str]) -> list[SkillDiagnostic]:
