@@ -56,7 +56,7 @@ class Conducts(Protocol):
     background: Background
     max_rounds: int
 
-    async def conversation_of(self, session: AgentSession) -> ContextRef: ...
+    async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef: ...
 
     def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox: ...
 
@@ -109,7 +109,7 @@ class Run:
 
     async def _respond(self) -> AgentResponse:
         agent, session, context = self._agent, self._session, self._context
-        conversation = await agent.conversation_of(session)
+        conversation = await agent.conversation_of(session, alone=self._asked.session is None)
         self._turn = Turn(conversation)
         context.said_before = before = await session.get_messages()
         self._known = frozenset(message.id for message in before)

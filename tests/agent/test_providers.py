@@ -15,11 +15,12 @@ from agent_context import (
     ContextResult,
     HistoryProvider,
     Message,
+    Request,
     SendOptions,
     SessionContext,
     Tool,
 )
-from tests.agent.conftest import Gives, Log, Works, agent_of, says, sent, texts
+from tests.agent.conftest import Gives, Log, Works, agent_of, requests, says, sent, texts
 
 
 @pytest.mark.behaviour(1)
@@ -28,8 +29,11 @@ def test_a_provider_has_a_name_and_a_kind() -> None:
         pass
 
     class Wiki(ContextProvider):
-        name = "docs"
         kind = "wiki"
+
+        @property
+        def name(self) -> str:
+            return "docs"
 
     assert (Plain().name, Plain().kind) == ("Plain", "unknown")
     assert (Wiki().name, Wiki().kind, Wiki().source_id) == ("docs", "wiki", "docs")
@@ -61,7 +65,12 @@ def test_one_phase_in_each_style_is_allowed() -> None:
 async def test_on_invoking_is_awaited_once_before_the_call() -> None:
     log: Log = []
     provider = Gives("p", log=log)
-    agent = agent_of([lambda _: log.append("model") or "hi"], context_providers=[provider])
+
+    def model(request: Request) -> str:
+        log.append("model")
+        return "hi"
+
+    agent = agent_of([model], context_providers=[provider])
     options = SendOptions(temperature=0.5)
 
     await agent.run("hello", options=options)
@@ -229,12 +238,12 @@ async def test_tools_of_all_providers_hold_for_one_run() -> None:
     agent = agent_of(["hi", "hi"], context_providers=[one, two])
 
     await agent.run("hello")
-    first = [tool.name for tool in agent.client.requests[-1].options.tools]  # type: ignore[attr-defined]
+    first = [tool.name for tool in requests(agent)[-1].options.tools]
     one.result = two.result = None
     await agent.run("hello")
 
     assert first == ["one", "two"]
-    assert not agent.client.requests[-1].options.tools  # type: ignore[attr-defined]
+    assert not requests(agent)[-1].options.tools
 
 
 def replacing(*words: str) -> ContextResult:
@@ -260,7 +269,7 @@ async def test_replacing_leaves_instructions_and_tools() -> None:
     await agent.run("hello")
 
     assert sent(agent) == ["system: kept", "user: hello"]
-    assert [tool.name for tool in agent.client.requests[-1].options.tools] == ["t"]  # type: ignore[attr-defined]
+    assert [tool.name for tool in requests(agent)[-1].options.tools] == ["t"]
 
 
 @pytest.mark.behaviour(19)
