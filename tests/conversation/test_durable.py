@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -49,21 +50,24 @@ from agent_context.errors import (
 )
 from agent_context.rounds import Round
 from agent_context.stores.memory import MemoryStore
-from agent_context.stores.store import Write
+from agent_context.stores.sqlite import SqliteStore
+from agent_context.stores.store import Store, Write
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.conversation.conftest import WAIT, Seen, Talk
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    kept = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "kept.db")
+    yield kept
+    kept.close()
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
     return [message.text for message in messages]
 
 
-def crash(store: MemoryStore) -> None:
+def crash(store: Store) -> None:
     """Leave behind what a process leaves that is killed: nothing of it can write any more."""
     for about in store.conversations():
         store.claim(about.id)
@@ -97,7 +101,7 @@ class Held(MemoryStore):
         return super().write(batch)
 
 
-def test_a_conversation_goes_on_where_it_was_stopped(talk: Talk, store: MemoryStore) -> None:
+def test_a_conversation_goes_on_where_it_was_stopped(talk: Talk, store: Store) -> None:
     first = talk(["one"], store=store, id="c", immutable=[Message.system("be kind")])
     first.ask(Send(messages=[Message.user("hi")]))
     lines = first.ask(ToJsonl())
@@ -108,7 +112,7 @@ def test_a_conversation_goes_on_where_it_was_stopped(talk: Talk, store: MemorySt
     assert texts(again.ask(Messages())) == ["be kind", "hi", "one", "more", "two"]
 
 
-def test_every_kind_of_change_comes_back_as_it_was(talk: Talk, store: MemoryStore) -> None:
+def test_every_kind_of_change_comes_back_as_it_was(talk: Talk, store: Store) -> None:
     ref = talk(["a summary"] * 3, store=store, id="c", immutable=[Message.system("s")])
     calls = Message.assistant("", tool_calls=[ToolCall(id="x", name="f")])
     ref.ask(Extend([Message.user(f"{i} " + "word " * 50) for i in range(12)]))
@@ -134,7 +138,7 @@ def test_every_kind_of_change_comes_back_as_it_was(talk: Talk, store: MemoryStor
     assert talk(store=store, id="c").ask(ToJsonl()) == back
 
 
-def test_a_snapshot_and_the_rest_make_the_same_conversation(talk: Talk, store: MemoryStore) -> None:
+def test_a_snapshot_and_the_rest_make_the_same_conversation(talk: Talk, store: Store) -> None:
     ref = talk(store=store, id="c")
     for i in range(450):
         ref.tell(Append(Message.user(f"{i} " + "word " * 30)))
@@ -151,7 +155,7 @@ def test_a_snapshot_and_the_rest_make_the_same_conversation(talk: Talk, store: M
     assert again.ask(Len()) == 450
 
 
-def test_numbers_of_events_are_those_of_the_log(talk: Talk, store: MemoryStore, seen: Seen) -> None:
+def test_numbers_of_events_are_those_of_the_log(talk: Talk, store: Store, seen: Seen) -> None:
     ref = talk(["one"], store=store, id="c", on_change=seen)
     ref.ask(Send(messages=[Message.user("hi")]))
     ref.stop()
@@ -190,7 +194,7 @@ def test_the_model_is_not_asked_before_the_turn_is_noted(talk: Talk) -> None:
 
 
 def test_a_turn_that_a_crash_cut_short_keeps_what_was_noted_and_is_told_of(
-    talk: Talk, store: MemoryStore, seen: Seen
+    talk: Talk, store: Store, seen: Seen
 ) -> None:
     hold = Hold()
     ref = talk([hold, "never"], store=store, id="c")
@@ -204,9 +208,7 @@ def test_a_turn_that_a_crash_cut_short_keeps_what_was_noted_and_is_told_of(
     hold.release()
 
 
-def test_a_turn_to_be_discarded_leaves_nothing_after_a_crash(
-    talk: Talk, store: MemoryStore
-) -> None:
+def test_a_turn_to_be_discarded_leaves_nothing_after_a_crash(talk: Talk, store: Store) -> None:
     hold = Hold()
     ref = talk([hold, "never"], store=store, id="c")
     discard = SendOptions(on_abort="discard")
@@ -231,7 +233,7 @@ class Loop:
 
 
 def test_a_crash_while_tools_run_marks_those_whose_effect_is_unknown(
-    talk: Talk, store: MemoryStore
+    talk: Talk, store: Store
 ) -> None:
     calls = [ToolCall(id="a", name="pay"), ToolCall(id="b", name="pay")]
     loop = Loop()
@@ -249,7 +251,7 @@ def test_a_crash_while_tools_run_marks_those_whose_effect_is_unknown(
     loop.hold.release()
 
 
-def test_rounds_that_ended_outlive_a_crash_in_a_later_one(talk: Talk, store: MemoryStore) -> None:
+def test_rounds_that_ended_outlive_a_crash_in_a_later_one(talk: Talk, store: Store) -> None:
     hold = Hold()
 
     class Quick:
@@ -268,7 +270,7 @@ def test_rounds_that_ended_outlive_a_crash_in_a_later_one(talk: Talk, store: Mem
 
 
 def test_streamed_text_is_noted_while_it_comes(
-    talk: Talk, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    talk: Talk, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from agent_context import TextDelta
     from agent_context.conversation import calls as module
@@ -288,7 +290,7 @@ def test_streamed_text_is_noted_while_it_comes(
     stream.cancel()
 
 
-def test_the_owner_before_is_fenced_and_ends(talk: Talk, store: MemoryStore, seen: Seen) -> None:
+def test_the_owner_before_is_fenced_and_ends(talk: Talk, store: Store, seen: Seen) -> None:
     old = talk(store=store, id="c", on_change=seen)
     old.ask(Append(Message.user("one")))
     new = talk(store=store, id="c")
@@ -330,7 +332,7 @@ def test_a_turn_whose_answer_could_not_be_kept_fails(talk: Talk) -> None:
     assert ref.ask(Send(messages=[Message.user("again")])).message.text == "two"
 
 
-def test_a_fork_shares_the_past_and_not_the_future(talk: Talk, store: MemoryStore) -> None:
+def test_a_fork_shares_the_past_and_not_the_future(talk: Talk, store: Store) -> None:
     ref = talk(["one"], store=store, id="c", immutable=[Message.system("s")])
     ref.ask(Extend([Message.user(str(i)) for i in range(5)]))
     fork = ref.ask(Fork(at=3))
@@ -345,9 +347,7 @@ def test_a_fork_shares_the_past_and_not_the_future(talk: Talk, store: MemoryStor
     assert texts(twice.ask(Messages())) == ["s", "0", "1", "2", "apart"]
 
 
-def test_a_fork_is_what_its_parent_was_and_not_what_it_became(
-    talk: Talk, store: MemoryStore
-) -> None:
+def test_a_fork_is_what_its_parent_was_and_not_what_it_became(talk: Talk, store: Store) -> None:
     ref = talk(["sum"], store=store, id="c")
     ref.ask(Extend([Message.user(f"{i} " + "word " * 30) for i in range(300)]))
     fork = ref.ask(Fork())
@@ -360,7 +360,7 @@ def test_a_fork_is_what_its_parent_was_and_not_what_it_became(
     assert talk(store=store, id=fork.id).ask(ToJsonl()) == lines
 
 
-def test_history_has_what_compression_hid_and_edits_removed(talk: Talk, store: MemoryStore) -> None:
+def test_history_has_what_compression_hid_and_edits_removed(talk: Talk, store: Store) -> None:
     ref = talk(["one", "the summary"], store=store, id="c")
     ref.ask(Send(messages=[Message.user("hi there, a long message " + "word " * 60)]))
     ref.ask(Extend([Message.user(f"{i} " + "word " * 40) for i in range(6)]))
@@ -379,7 +379,7 @@ def test_history_has_what_compression_hid_and_edits_removed(talk: Talk, store: M
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
-def test_pages_of_a_fork_begin_with_its_parents(talk: Talk, store: MemoryStore, limit: int) -> None:
+def test_pages_of_a_fork_begin_with_its_parents(talk: Talk, store: Store, limit: int) -> None:
     ref = talk(store=store, id="c")
     ref.ask(Extend([Message.user("a"), Message.user("b"), Message.user("c")]))
     fork = ref.ask(Fork(at=2))
@@ -394,7 +394,7 @@ def test_pages_of_a_fork_begin_with_its_parents(talk: Talk, store: MemoryStore, 
     assert said == ["a", "b", "c", "d"]
 
 
-def test_recall_finds_what_is_out_of_sight(talk: Talk, store: MemoryStore) -> None:
+def test_recall_finds_what_is_out_of_sight(talk: Talk, store: Store) -> None:
     ref = talk(store=store, id="c")
     ref.ask(Extend([Message.user("the key is under the mat"), Message.user("other")]))
     ref.ask(Clear())
@@ -408,7 +408,7 @@ def test_without_a_store_the_past_is_asked_for_in_vain(talk: Talk) -> None:
             talk().ask(message)
 
 
-def test_a_key_does_what_was_asked_once(talk: Talk, store: MemoryStore) -> None:
+def test_a_key_does_what_was_asked_once(talk: Talk, store: Store) -> None:
     backend = ScriptedBackend(["one", "two"])
     ref = talk(backend, store=store, id="c")
     message = Message.user("hi")
@@ -428,7 +428,7 @@ def test_a_key_does_what_was_asked_once(talk: Talk, store: MemoryStore) -> None:
     assert again.ask(Len()) == 5
 
 
-def test_two_who_ask_with_one_key_at_once_get_one_answer(talk: Talk, store: MemoryStore) -> None:
+def test_two_who_ask_with_one_key_at_once_get_one_answer(talk: Talk, store: Store) -> None:
     hold = Hold()
     backend = ScriptedBackend([hold, "one", "two"])
     ref = talk(backend, store=store, id="c")
@@ -443,7 +443,7 @@ def test_two_who_ask_with_one_key_at_once_get_one_answer(talk: Talk, store: Memo
     assert len(backend.requests) == 1
 
 
-def test_a_rewind_is_taken_back_once(talk: Talk, store: MemoryStore) -> None:
+def test_a_rewind_is_taken_back_once(talk: Talk, store: Store) -> None:
     for ref in (talk(), talk(store=store, id="c")):
         ref.ask(Extend([Message.user(str(i)) for i in range(4)]))
         with pytest.raises(UsageMistake, match="no rewind"):
@@ -456,7 +456,7 @@ def test_a_rewind_is_taken_back_once(talk: Talk, store: MemoryStore) -> None:
             ref.ask(Restore())
 
 
-async def test_a_durable_conversation_never_blocks_an_event_loop(store: MemoryStore) -> None:
+async def test_a_durable_conversation_never_blocks_an_event_loop(store: Store) -> None:
     from agent_context import AgentContext
 
     ref = AgentContext.start(ScriptedBackend(["one"]), store=store)
@@ -465,7 +465,7 @@ async def test_a_durable_conversation_never_blocks_an_event_loop(store: MemorySt
     assert await ref.aask(Len()) == 50
 
 
-def test_a_stop_waits_until_all_is_kept_and_let_go(talk: Talk, store: MemoryStore) -> None:
+def test_a_stop_waits_until_all_is_kept_and_let_go(talk: Talk, store: Store) -> None:
     ref = talk(store=store, id="c")
     ref.tell(Append(Message.user("hi")))
     ref.stop()
