@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import orjson
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from agent_context.compression.protection import protected
+from agent_context.compression import protected
 from agent_context.errors import AgentContextError, SkillError, ToolError
 from agent_context.messages import Message
 from agent_context.skills import AgentSkill, SkillScriptRunner, SubprocessScriptRunner

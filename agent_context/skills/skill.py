@@ -108,7 +108,7 @@ class AgentSkill:
         if self.root_dir is None:
             return self.instructions or ""
         try:
-            return instructions_of(_manifest(Root(self.root_dir)))
+            return instructions_of(_manifest(_again(self.root_dir)))
         except (SkillError, PathRefused) as error:
             raise SkillError(f"skill {self.name!r}: {error}") from error
 
@@ -138,9 +138,17 @@ class AgentSkill:
 
     def _read(self, root: Path, name: str, limit: int) -> bytes:
         try:
-            return Root(root).read(name, limit)
+            return _again(root).read(name, limit)
         except PathRefused as error:
             raise SkillError(f"skill {self.name!r}: {error}") from error
+
+
+def _again(path: Path) -> Root:
+    """The directory of a skill, unless a link has taken its place since the skill was read."""
+    root = Root(path)
+    if root.path != path:
+        raise PathRefused(str(path), "a link has taken its place")
+    return root
 
 
 def _manifest(root: Root) -> str:

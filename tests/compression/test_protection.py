@@ -21,8 +21,8 @@ from agent_context import (
     TokenBudget,
     ToolCall,
 )
-from agent_context.compression import Plan, View
-from agent_context.compression.protection import in_use, protected
+from agent_context.compression import Plan, View, protected
+from agent_context.compression.protection import in_use
 from agent_context.groups import open_calls
 from agent_context.records import Record, record_of, with_id
 from agent_context.vector import Vector
