@@ -35,7 +35,7 @@ class SkillFile:
     problems: Sequence[str] = ()
     """What had to be put right or passed over to read it."""
     unknown: Sequence[str] = ()
-    """Fields that the specification doesn't have."""
+    """Fields that the Agent Skills specification doesn't have."""
 
 
 def read_skill_file(text: str, *, default_name: str) -> SkillFile:

@@ -46,7 +46,7 @@ def one_line(text: str) -> str:
 
 
 def deviations(metadata: SkillMetadata, directory: str) -> Iterator[str]:
-    """Where a skill in a directory of this name departs from the specification."""
+    """Where a skill in a directory of this name departs from the Agent Skills specification."""
     name = metadata.name
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         yield (

@@ -42,13 +42,13 @@ class AgentSkill:
     files: Files = _NO_FILES
     """What there is in the directory."""
     warnings: tuple[str, ...] = ()
-    """What departs from the specification, and was borne."""
+    """What departs from the Agent Skills specification, and was borne."""
 
     @classmethod
     def from_dir(cls, path: str | os.PathLike[str], *, strict: bool = False) -> Self:
         """The skill in a directory with a SKILL.md. Raises `SkillError` if it can't be read.
 
-        With `strict` also if it departs from the specification in anything; else it only must have
+        With `strict` also if it departs from the Agent Skills specification; else it only must have
         a description, and what departs is noted in `warnings`.
         """
         try:
