@@ -25,6 +25,7 @@ AgentContextError
 │   ├── UnknownConversation
 │   └── ConversationDeleted
 ├── ToolError                   a tool's own complaint, which the model gets to read
+│   └── PathRefused             no file that may be touched has this name
 ├── InvalidOutput               an answer that isn't of the type that was asked for
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
@@ -52,6 +53,7 @@ __all__ = [
     "InvalidOutput",
     "MailboxFull",
     "OwnedElsewhere",
+    "PathRefused",
     "RunCancelled",
     "SkillError",
     "StoreCorrupt",
@@ -233,6 +235,18 @@ class ToolError(AgentContextError):
 
 class InvalidOutput(AgentContextError):
     """A model's answer is not of the wanted type. The text tells the model what to mend."""
+
+
+class PathRefused(ToolError):
+    """No file that may be touched has this name; nothing was changed."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name!r}: {why}")
+        self.name = name
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[PathRefused], tuple[str, str]]:
+        return type(self), (self.name, self.why)
 
 
 class SkillError(AgentContextError):
