@@ -12,7 +12,7 @@ import orjson
 from agent_context import stateful
 from agent_context.backend import ContextBackend
 from agent_context.errors import InvalidOptions
-from agent_context.messages import Message, Role, new_id
+from agent_context.messages import Message, Part, Role, TextPart, new_id
 from agent_context.protocol import Immutable, Messages, ToJsonl
 from agent_context.ref import ContextRef
 from agent_context.runtime import Fifo
@@ -160,12 +160,18 @@ def shared_links(one: Sequence[str], other: Sequence[str]) -> int:
 def _sent(message: Message) -> list[object]:
     return [
         message.role,
-        [part.model_dump(exclude_none=True) for part in message.parts],
+        [_said(part) for part in message.parts],
         message.reasoning,
         [(call.id, call.name, call.arguments) for call in message.tool_calls],
         message.tool_call_id,
         message.name,
     ]
+
+
+def _said(part: Part) -> object:
+    if isinstance(part, TextPart) and not part.model_extra:
+        return part.text  # the usual part, without pydantic's detour
+    return part.model_dump(exclude_none=True)
 
 
 def _link(before: str, value: object) -> str:

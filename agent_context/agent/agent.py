@@ -236,8 +236,9 @@ class Agent:
         `alone`: nobody holds the session but its one run, so it is not kept.
         """
         conversation = session.conversation
-        if conversation is None:
-            conversation = await self._started(session, None if alone else self._store)
+        kept = self._store is not None and not alone
+        if conversation is None or (kept and not conversation.actor_ref.is_alive()):
+            conversation = await self._started(session, self._store if kept else None)
         elif session.backend is not self.client:
             await conversation.aask(UseBackend(self.client, self.options))
         session.conversation, session.backend = conversation, self.client

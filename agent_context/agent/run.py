@@ -95,13 +95,16 @@ class Run:
 
     async def perform(self) -> AgentResponse:
         """Go through the phases. The last one begins when this returns or raises."""
-        session, context = self._session, self._context
+        agent, session, context = self._agent, self._session, self._context
         if id(session) in _inside.get():
             raise WouldDeadlock(f"a run of {session!r} waits for this one: use another session")
         if self._asked.options.on_busy == "reject" and session.runs.busy:
             raise ConversationBusy(f"{session!r} has a run already, and on_busy is 'reject'")
         leave = await session.runs.enter()
         token = _inside.set(_inside.get() | {id(session)})
+        # It is there from the start: of a loop that closes, only the tasks that are there finish.
+        over = asyncio.Event()
+        end = agent.background.start(self._end(over, leave), name="agent-context after_run")
         try:
             context.response = await self._respond()
         except asyncio.CancelledError:
@@ -111,7 +114,7 @@ class Run:
             context.error = error
             raise
         finally:
-            end = self._agent.background.start(self._end(leave), name="agent-context after_run")
+            over.set()
             _inside.reset(token)
             if self._asked.wait:
                 await asyncio.wait([end])
@@ -227,10 +230,11 @@ class Run:
             diagnostics=tuple(self._context.diagnostics),
         )
 
-    async def _end(self, leave: Callable[[], None]) -> None:
+    async def _end(self, over: asyncio.Event, leave: Callable[[], None]) -> None:
         """The last phase: each provider that was asked before is told, and the next run may go."""
         session, context = self._session, self._context
         try:
+            await over.wait()
             if self._turn is not None:
                 await self._turn.over()
             if context.error is not None:

@@ -72,13 +72,15 @@ class Chain:
 
         With `on_error="raise"` it raises the first failure, when all have been called.
         """
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
         for provider in reversed(self.providers):
             if provider.source_id not in context.attempted:
                 continue
             try:
                 await self._called(provider.after_run, agent, session, context, provider)
-            except Exception as error:  # noqa: BLE001 - another provider is not to suffer for it
+            except (Exception, asyncio.CancelledError) as error:
+                if _is_cancelled():
+                    raise
                 self._failed(provider, "after_run", error, context)
                 failures.append(error)
         if failures and self._on_error == "raise":
@@ -103,7 +105,7 @@ class Chain:
             raise TimeoutError(f"no end within {self._patience} seconds") from error
 
     def _failed(
-        self, provider: ContextProvider, phase: str, error: Exception, context: SessionContext
+        self, provider: ContextProvider, phase: str, error: BaseException, context: SessionContext
     ) -> None:
         context.diagnostics.append(Diagnostic(provider.source_id, phase, _said(error), error))
         logger.warning(
@@ -143,5 +145,11 @@ def _drop_system_messages(context: SessionContext) -> None:
             )
 
 
-def _said(error: Exception) -> str:
+def _is_cancelled() -> bool:
+    """Whether it is this task that was cancelled, and not what a provider waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
