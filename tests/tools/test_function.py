@@ -198,6 +198,13 @@ def test_a_property_called_title_stays_and_titles_go() -> None:
     assert '"title": "' not in json.dumps(take.parameters)
 
 
+def place_of(a: "Place | None", b: "list[Unit]") -> "Nowhere": ...  # type: ignore[name-defined] # noqa: F821
+
+
+async def test_annotations_may_be_written_as_text() -> None:
+    assert properties(tool(place_of))["b"] == {"items": {"$ref": "#/$defs/Unit"}, "type": "array"}
+
+
 async def test_parameters_may_have_any_name() -> None:
     @tool
     def take(json: str, _hidden: int, model_config: int, copy: int = 0, /, schema: int = 1) -> str:
