@@ -10,7 +10,7 @@ import pytest
 
 from agent_context import AgentContext, Incremental, Message, Send, SendOptions
 from agent_context.bound import Bound
-from agent_context.errors import TurnAborted
+from agent_context.errors import InvalidOptions, TurnAborted
 from agent_context.messages import Completion, ToolCall
 from agent_context.rounds import Round, ToolLoop
 from agent_context.tools import Limits, Toolbox, tool
@@ -126,6 +126,11 @@ async def test_after_the_last_round_the_model_must_answer() -> None:
     assert options == [None, final, final, final]
     with pytest.raises(TurnAborted, match="after 2 rounds"):
         await bound.answer(asks(call("where")), ignored)
+
+
+def test_there_is_at_least_one_round() -> None:
+    with pytest.raises(InvalidOptions, match="at least 1, not 0"):
+        Bound(Toolbox(), max_rounds=0)
 
 
 async def test_calls_that_wait_for_a_decision_end_the_turn() -> None:
