@@ -388,6 +388,7 @@ async def test_text_that_looks_like_json_stays_text_where_text_is_wanted() -> No
         ("{}", "- start: is required and missing"),
         ('{"start": "F", "seats": 12}', "- seats: .* less than or equal to 9; got 12"),
         ('{"start": "F", "seat": 1}', "- seat: .*arguments are start, seats, stops"),
+        ('{"start": "F", "stops": "[3]"}', r"- stops: .* valid array; got .\[3\]"),
         ('{"start": "F", "stops": ["a", 3]}', r"- stops\.1: .* valid string; got 3"),
     ],
 )
