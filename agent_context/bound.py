@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from agent_context.errors import TurnAborted
+from agent_context.errors import InvalidOptions, TurnAborted
 from agent_context.messages import Completion, Message, ToolCall
 from agent_context.options import SendOptions
 from agent_context.rounds import Round
@@ -42,7 +42,12 @@ class Bound:
             toolbox: What runs the calls.
             loop: Where asynchronous tools run.
             max_rounds: Rounds of tool calls; after that the model has to answer without tools.
+
+        Raises:
+            InvalidOptions: there would be no round at all.
         """
+        if max_rounds < 1:
+            raise InvalidOptions(f"max_rounds: at least 1, not {max_rounds}")
         self._toolbox = toolbox
         self._loop = loop
         self._max_rounds = max_rounds

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent_context import AgentContext, Incremental, Message, Send, SendOptions
+from agent_context import AgentContext, Cancel, Incremental, Len, Message, Send, SendOptions
 from agent_context.bound import Bound
-from agent_context.errors import TurnAborted
+from agent_context.errors import InvalidOptions, TurnAborted, TurnCancelled
 from agent_context.messages import Completion, ToolCall
 from agent_context.rounds import Round, ToolLoop
 from agent_context.tools import Limits, Toolbox, tool
@@ -128,6 +128,11 @@ async def test_after_the_last_round_the_model_must_answer() -> None:
         await bound.answer(asks(call("where")), ignored)
 
 
+def test_there_is_at_least_one_round() -> None:
+    with pytest.raises(InvalidOptions, match="at least 1, not 0"):
+        Bound(Toolbox(), max_rounds=0)
+
+
 async def test_calls_that_wait_for_a_decision_end_the_turn() -> None:
     @tool(approval="require")
     async def delete() -> None: ...
@@ -181,3 +186,45 @@ async def test_a_turn_goes_through_its_rounds_in_a_conversation() -> None:
     assert answer.message.text == "Sunny."
     stored = await ctx.aask(Incremental())
     assert [message.text for message in stored] == ["Rome?", "", "sun in Rome", "Sunny."]
+
+
+async def test_a_tool_may_ask_the_conversation_that_it_is_called_from() -> None:
+    @tool
+    def count() -> int:
+        return ctx.ask(Len())
+
+    toolbox = Toolbox([count])
+    backend = ScriptedBackend([asks(call("count")).message, Message.assistant("None.")])
+    ctx = AgentContext.start(backend, options=SendOptions(tools=toolbox.tools))
+
+    await ctx.aask(Send(messages=[Message.user("How many?")], loop=Bound(toolbox)))
+
+    assert (await ctx.aask(Incremental()))[2].text == "0"
+
+
+async def test_a_cancelled_turn_keeps_the_results_that_were_there() -> None:
+    added, cancelled = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hang() -> None:
+        added.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    toolbox = Toolbox([where, hang], parallel=False)
+    backend = ScriptedBackend([asks(call("where", "a"), call("hang", "b")).message])
+    ctx = AgentContext.start(backend, options=SendOptions(tools=toolbox.tools))
+    loop = Bound(toolbox, asyncio.get_running_loop())
+
+    turn = asyncio.ensure_future(ctx.aask(Send(messages=[Message.user("Go.")], loop=loop)))
+    await added.wait()
+    await ctx.aask(Cancel())
+
+    with pytest.raises(TurnCancelled):
+        await turn
+    await cancelled.wait()
+    stored = await ctx.aask(Incremental())
+    assert [message.tool_call_id for message in stored] == [None, None, "a", "b"]
+    assert stored[2].text == threading.current_thread().name

@@ -276,7 +276,8 @@ async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -
         raise _full(breakdown, "there is nothing left to compress")
     call.compressed = True
     if call.history is not None:
-        return compaction.onto(zones) or zones
+        smaller = compaction.onto(zones)
+        return zones if smaller is None else smaller
     return await swap(compaction)
 
 

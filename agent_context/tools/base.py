@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from threading import Event
@@ -14,6 +15,8 @@ from agent_context.messages import ToolCall
 from agent_context.tools.spec import Tool
 
 __all__ = ["Approval", "CallableTool", "ToolContext"]
+
+logger = logging.getLogger(__name__)
 
 Approval = Literal["never", "require"] | Callable[[ToolCall], bool]
 """Whether somebody must allow a call before it runs; a function decides by the call.
@@ -48,8 +51,13 @@ class ToolContext(Struct, frozen=True):
 
     def report(self, text: str) -> None:
         """Say how far the work is, to whoever listens."""
-        if self.progress is not None:
+        if self.progress is None:
+            return
+        try:
             self.progress(self.call, text)
+        except Exception:
+            # It is not the tool's fault.
+            logger.exception("A listener to the progress of %s failed", self.call.name)
 
 
 class CallableTool(Tool, ABC):

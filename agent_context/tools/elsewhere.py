@@ -1,4 +1,4 @@
-"""Coroutines that belong to another thread's event loop."""
+"""Coroutines that somebody else runs: another thread's loop, or a task that is left to itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["LoopGone", "elsewhere"]
+__all__ = ["LoopGone", "elsewhere", "look_at"]
 
 T = TypeVar("T")
 
@@ -29,3 +29,9 @@ async def elsewhere(
         work.close()
         raise LoopGone(str(error)) from error
     return await asyncio.wrap_future(future)
+
+
+def look_at(task: asyncio.Task[Any]) -> None:
+    """Take note of how a task ended, or asyncio complains that nobody did."""
+    if not task.cancelled():
+        task.exception()

@@ -38,6 +38,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     details: bool = True
     """Whether the model is told what went wrong inside a tool; a `ToolError` it always reads."""
 
+    def __post_init__(self) -> None:
+        if self.concurrency < 1 or self.max_result < 1:
+            raise InvalidOptions(f"limits: concurrency and max_result are at least 1: {self}")
+        if self.timeout is not None and self.timeout <= 0:
+            raise InvalidOptions(f"limits: timeout is more than 0 seconds, or None: {self}")
+
 
 class Outcome(Struct, frozen=True):
     """What became of a model's calls: all are answered, or all of them wait."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from typing import Final
 
 from agent_context.errors import ToolError
 from agent_context.tools.base import CallableTool, ToolContext
+from agent_context.tools.elsewhere import look_at
 
 __all__ = ["run_tool"]
 
@@ -79,11 +79,5 @@ async def _called(tool: CallableTool, context: ToolContext) -> object:
 async def _stop(task: asyncio.Task[object], context: ToolContext) -> None:
     context.stopped.set()
     task.cancel()
-    task.add_done_callback(_look_at)
+    task.add_done_callback(look_at)
     await asyncio.wait({task}, timeout=_GRACE)
-
-
-def _look_at(task: Awaitable[object]) -> None:
-    """Take note of how it ended, or asyncio complains that nobody did."""
-    if isinstance(task, asyncio.Future) and not task.cancelled():
-        task.exception()

@@ -339,6 +339,22 @@ async def test_a_tool_may_report_how_far_it_is() -> None:
     assert heard == [("c1", "half of k")]
 
 
+async def test_a_listener_that_fails_is_no_fault_of_the_tool() -> None:
+    @tool
+    def work(ctx: ToolContext) -> None:
+        ctx.report("half")
+
+    box = Toolbox([work], progress=lambda made, text: 1 / 0)
+
+    assert await text_of(box, call("work")) == "ok"
+
+
+@pytest.mark.parametrize("limits", [{"concurrency": 0}, {"max_result": 0}, {"timeout": 0}])
+def test_limits_that_let_nothing_run_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptions, match=next(iter(limits))):
+        Limits(**limits)
+
+
 async def test_a_long_result_is_shortened_and_can_be_read_on() -> None:
     text = "".join(f"{number:04d}|" for number in range(100))
     box = Toolbox([tool(lambda: text, name="f", max_result=40)], limits=Limits(max_result=50))

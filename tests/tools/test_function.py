@@ -198,6 +198,13 @@ def test_a_property_called_title_stays_and_titles_go() -> None:
     assert '"title": "' not in json.dumps(take.parameters)
 
 
+def place_of(a: "Place | None", b: "list[Unit]") -> "Nowhere": ...  # type: ignore[name-defined] # noqa: F821
+
+
+async def test_annotations_may_be_written_as_text() -> None:
+    assert properties(tool(place_of))["b"] == {"items": {"$ref": "#/$defs/Unit"}, "type": "array"}
+
+
 async def test_parameters_may_have_any_name() -> None:
     @tool
     def take(json: str, _hidden: int, model_config: int, copy: int = 0, /, schema: int = 1) -> str:
@@ -381,6 +388,7 @@ async def test_text_that_looks_like_json_stays_text_where_text_is_wanted() -> No
         ("{}", "- start: is required and missing"),
         ('{"start": "F", "seats": 12}', "- seats: .* less than or equal to 9; got 12"),
         ('{"start": "F", "seat": 1}', "- seat: .*arguments are start, seats, stops"),
+        ('{"start": "F", "stops": "[3]"}', r"- stops: .* valid array; got .\[3\]"),
         ('{"start": "F", "stops": ["a", 3]}', r"- stops\.1: .* valid string; got 3"),
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from agent_context.errors import InvalidOptions
+from agent_context.tools.elsewhere import look_at
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -89,6 +90,7 @@ class Connection:
         from mcp_types import CONNECTION_CLOSED
 
         task = asyncio.ensure_future(work)
+        task.add_done_callback(look_at)
         try:
             await asyncio.wait({task, self._life}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
