@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any, Self, cast
 
@@ -12,12 +13,13 @@ import orjson
 from agent_context import stateful
 from agent_context.backend import ContextBackend
 from agent_context.errors import InvalidOptions
-from agent_context.messages import Message, Part, Role, TextPart, new_id
-from agent_context.protocol import Immutable, Messages, ToJsonl
+from agent_context.lazily import Joined, SaidBefore
+from agent_context.messages import Message, Part, TextPart, new_id
+from agent_context.protocol import ToJsonl
 from agent_context.ref import ContextRef
 from agent_context.runtime import Fifo
 from agent_context.tools import Tool
-from agent_context.zones import Zone
+from agent_context.zones import Zone, Zones
 
 __all__ = ["AgentSession", "request_chain", "shared_links"]
 
@@ -45,7 +47,11 @@ class AgentSession:
         """Which run goes next: they never overlap."""
         self.earlier: str | None = None
         """What was said before, as lines of JSON, for the conversation that will be started."""
+        self.kept: bytes | None = None
+        """The state as a store has it."""
         self._chain: tuple[str, ...] = ()
+        self._sent: Callable[[], tuple[str, ...]] | None = None
+        """Makes the chain of the last request."""
 
     def __repr__(self) -> str:
         return f"<session {self.session_id}>"
@@ -65,10 +71,12 @@ class AgentSession:
 
         A summary made of what was said earlier comes as words of the assistant.
         """
-        if self.conversation is None:
-            return []
-        fixed = len(await self.conversation.aask(Immutable()))
-        return [_spoken(said) for said in (await self.conversation.aask(Messages()))[fixed:]]
+        return list(await self.said_before())
+
+    async def said_before(self) -> SaidBefore:
+        """The same, as a sequence whose messages are built when they are read."""
+        zones = Zones() if self.conversation is None else await self.conversation.zones()
+        return SaidBefore(zones)
 
     async def get_visible(self) -> list[Message]:
         """What the model sees of what was said, in the run that goes on.
@@ -85,16 +93,22 @@ class AgentSession:
         tools: Sequence[Tool] = (),
         fields: Mapping[str, object] | None = None,
     ) -> None:
-        """Note what is sent; `fields` is what else a prompt cache looks at."""
-        self._chain = request_chain(messages, tools=tools, fields=fields)
+        """Note what is sent; `fields` is what else a prompt cache looks at.
+
+        The hash is made when somebody asks for it.
+        """
+        kept = messages if isinstance(messages, Joined | SaidBefore) else tuple(messages)
+        self._sent = partial(request_chain, kept, tools=tuple(tools), fields=fields)
 
     def get_last_request_hash(self) -> str | None:
         """The hash of the last request; None before the first."""
-        return self._chain[-1] if self._chain else None
+        return self.request_trace[-1] if self.request_trace else None
 
     @property
     def request_trace(self) -> tuple[str, ...]:
         """The last request's hash after each of its links; see `request_chain`."""
+        if self._sent is not None:
+            self._chain, self._sent = self._sent(), None
         return self._chain
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +124,7 @@ class AgentSession:
             "session_id": self.session_id,
             "state": stateful.written(self.state),
             "messages": said or "",
-            "request_trace": list(self._chain),
+            "request_trace": list(self.request_trace),
         }
 
     @classmethod
@@ -126,12 +140,6 @@ class AgentSession:
         session.earlier = str(data.get("messages", "")) or None
         session._chain = tuple(map(str, data.get("request_trace", ())))
         return session
-
-
-def _spoken(message: Message) -> Message:
-    if message.role is not Role.SYSTEM:
-        return message
-    return message.model_copy(update={"role": Role.ASSISTANT})
 
 
 def request_chain(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast, overload
 
+from agent_context.agent.keeping import load_state, save_state
 from agent_context.agent.request import AnyCounter, Requests
 from agent_context.agent.run import Asked, Run
 from agent_context.agent.steadfast import Background
@@ -198,8 +199,10 @@ class Agent:
         chosen = checked("options", options or SendOptions(), SendOptions).over(self.options)
         if instructions is not None:
             chosen = chosen.model_copy(update={"instructions": instructions})
+        said = [(_message(item), item) for item in _each(messages)]
         asked = Asked(
-            messages=_messages(messages),
+            messages=[message for message, _ in said],
+            ids=frozenset(message.id for message, item in said if not isinstance(item, str)),
             session=session,
             options=chosen,
             tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
@@ -252,13 +255,22 @@ class Agent:
             compression=self._compression,
             id=session.session_id,
         )
-        conversation = start() if store is None else await to_thread(start, store=store)
+        if store is None:
+            conversation = start()
+        else:
+            conversation = await to_thread(start, store=store)
+            await load_state(store, session)
         ends = weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
         ends.atexit = False
         empty = await conversation.aask(IsEmpty())
         if session.earlier and empty:
             await conversation.aask(FromJsonl(session.earlier))
         return conversation
+
+    async def remember(self, session: AgentSession) -> None:
+        """Keep what providers want to know in later runs, if there is a store for it."""
+        if self._store is not None:
+            await save_state(self._store, session)
 
     def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox:
         """What runs the calls of a run."""
@@ -278,10 +290,8 @@ def _with_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvi
     return (InMemoryHistoryProvider("conversation"), *providers)
 
 
-def _messages(said: Said) -> tuple[Message, ...]:
-    if isinstance(said, str | Message | Mapping):
-        return (_message(cast("_One", said)),)
-    return tuple(map(_message, said))
+def _each(said: Said) -> Iterable[_One]:
+    return (cast("_One", said),) if isinstance(said, str | Message | Mapping) else said
 
 
 def _message(said: _One) -> Message:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from agent_context.agent.turn import Request
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
+from agent_context.lazily import Joined
 from agent_context.messages import Message, Role
 from agent_context.options import SendOptions
 from agent_context.providers.compression import AnyStrategy, Counter, compress, input_budget
@@ -63,16 +64,17 @@ class Requests(Struct, frozen=True, kw_only=True):
         options = _options(context, tools)
         history, extra = _laid_out(context, resumed)
         system = [Message.system(options.instructions)] if options.instructions else []
-        before = [*(context.said_before or ()), *resumed[1:]] if history is None else history
-        sent = [*system, *before, *extra, *context.input_messages]
+        before: Sequence[Message] = Joined(context.said_before or (), resumed[1:])
+        before = before if history is None else history
+        sent = Joined(system, before, extra, context.input_messages)
         if (smaller := await self._smaller(sent, before, extra, options, context)) is not None:
             history, extra = smaller, []
-            sent = [*system, *smaller, *context.input_messages]
+            sent = Joined(system, smaller, context.input_messages)
         session.replaced = history
         session.touch_request_hash(
             sent, tools=tools, fields=options.model_dump(include=_HEAD, exclude_defaults=True)
         )
-        context.request_messages = tuple(sent)
+        context.request_messages = sent
         return Request(
             options=options, messages=tuple(context.input_messages), context=extra, history=history
         )

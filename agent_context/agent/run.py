@@ -24,6 +24,7 @@ from agent_context.errors import (
     RunCancelled,
     WouldDeadlock,
 )
+from agent_context.lazily import SaidBefore
 from agent_context.messages import Completion, Message, Role, ToolCall, Usage, new_id
 from agent_context.options import SendOptions
 from agent_context.output import parse_output
@@ -48,6 +49,8 @@ class Asked:
     """What a run was asked for."""
 
     messages: Sequence[Message] = ()
+    ids: frozenset[str] = frozenset()
+    """Of those messages that the caller made, who may have said them before."""
     session: AgentSession | None = None
     options: SendOptions = field(default_factory=SendOptions)
     tools: Sequence[Tool] = ()
@@ -67,6 +70,8 @@ class Conducts(Protocol):
 
     async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef: ...
 
+    async def remember(self, session: AgentSession) -> None: ...
+
     def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox: ...
 
 
@@ -79,8 +84,8 @@ class Run:
         self._emit = emit
         self._session = asked.session or AgentSession()
         self._turn: Turn | None = None
-        self._known: frozenset[str] = frozenset()
-        """Ids of what the conversation held when the run began."""
+        self._last: str | None = None
+        """The id of the last message that the conversation held when the run began."""
         self._said: list[Message] = []
         """What model and tools said; first, if calls of an earlier run waited, that answer."""
         self._usages: list[Usage] = []
@@ -125,11 +130,12 @@ class Run:
     async def _respond(self) -> AgentResponse:
         agent, session, context = self._agent, self._session, self._context
         conversation = await agent.conversation_of(session, alone=self._asked.session is None)
-        context.said_before = before = await session.get_messages()
-        self._known = frozenset(message.id for message in before)
+        session.touch_request_hash(context.input_messages)
+        context.said_before = before = await session.said_before()
+        self._last = before[-1].id if before else None
         waiting = open_answer(before)
         check_decisions(self._asked.approvals, waiting)
-        self._rename_known()
+        self._rename_known(before)
         await agent.chain.before(agent, session, context)
         tools = agent.requests.tools_for(context, self._asked.tools)
         toolbox = agent.toolbox(tools, session)
@@ -178,12 +184,13 @@ class Run:
             raise ConversationClosed(f"{self._session!r} has no conversation")
         return self._session.conversation
 
-    def _rename_known(self) -> None:
+    def _rename_known(self, before: SaidBefore) -> None:
         """Two messages never share an id: the same object said again is another message."""
+        if not self._asked.ids:
+            return
+        known = before.holds(self._asked.ids)
         said = self._context.input_messages
-        said[:] = [
-            m.model_copy(update={"id": new_id()}) if m.id in self._known else m for m in said
-        ]
+        said[:] = [m.model_copy(update={"id": new_id()}) if m.id in known else m for m in said]
 
     async def _resume(
         self, conversation: ContextRef, toolbox: Toolbox, waiting: Message
@@ -239,20 +246,27 @@ class Run:
                 await self._turn.over()
             if context.error is not None:
                 context.partial = await self._left()
-            await self._agent.chain.after(self._agent, session, context)
+            await self._after()
         finally:
             leave()
             if self._asked.session is None and session.conversation is not None:
                 session.conversation.actor_ref.stop(block=False)
 
+    async def _after(self) -> None:
+        try:
+            await self._agent.chain.after(self._agent, self._session, self._context)
+        finally:
+            if self._asked.session is not None and self._session.conversation is not None:
+                await self._agent.remember(self._session)
+
     async def _left(self) -> AgentResponse | None:
         """What the conversation kept of a run that failed; None if that is nothing."""
         try:
-            stored = await self._session.get_messages()
+            stored = await self._session.said_before()
         except AgentContextError as error:
             logger.warning("%r can't say what it kept of a run: %s", self._session, error)
             return None
-        known = self._known | {message.id for message in self._context.input_messages}
+        known = {self._last, *(message.id for message in self._context.input_messages)}
         said: list[Message] = []
         for message in reversed(stored):
             if message.id in known:

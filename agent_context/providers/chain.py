@@ -136,9 +136,11 @@ def _loads(provider: ContextProvider) -> bool:
 
 def _drop_system_messages(context: SessionContext) -> None:
     """Instructions have one place, the system message that the agent writes."""
-    for source, messages in context.context_messages.items():
+    for source, messages in list(context.context_messages.items()):
+        if source == context.stored_history:
+            continue
         kept = [message for message in messages if message.role is not Role.SYSTEM]
-        if (dropped := len(messages) - len(kept)) and source != context.stored_history:
+        if dropped := len(messages) - len(kept):
             context.context_messages[source] = kept
             context.diagnostics.append(
                 Diagnostic(source, "before_run", f"{dropped} system messages were left out")

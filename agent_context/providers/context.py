@@ -70,8 +70,8 @@ class SessionContext:
         """Notes that providers of this run leave for each other."""
         self.said_before: Sequence[Message] | None = None
         """What the conversation holds, as the session's `get_messages` tells it."""
-        self.context_messages: dict[str, list[Message]] = {}
-        """What providers add, by source, in the order in which they are sent."""
+        self.context_messages: dict[str, Sequence[Message]] = {}
+        """What providers add, by source, in the order in which they are sent. Not to be edited."""
         self.request_messages: Sequence[Message] = ()
         """After the run: what was sent, as far as it is known."""
         self.response: AgentResponse | None = None
@@ -133,7 +133,8 @@ class SessionContext:
 
     def extend_messages(self, source: str | _Source, messages: Iterable[Message]) -> None:
         """Add messages in front of what the caller says."""
-        self.context_messages.setdefault(_id(source), []).extend(_all(messages, Message))
+        given = (*self.context_messages.get(_id(source), ()), *_all(messages, Message))
+        self.context_messages[_id(source)] = given
 
     def extend_tools(self, source: str | _Source, tools: Iterable[Tool]) -> None:
         """Add tools that the model may call."""
@@ -150,15 +151,16 @@ class SessionContext:
         self._history_from, self._stored_history = _id(source), None
 
     def load_history(
-        self, source: str | _Source, messages: Iterable[Message], *, stored: bool = False
+        self, source: str | _Source, messages: Sequence[Message], *, stored: bool = False
     ) -> None:
         """Add what was said before. `stored` says that the conversation itself holds just that."""
         self._loader = _id(source)
-        self.extend_messages(source, messages)
-        if stored and list(self.context_messages) == [_id(source)]:
+        if stored and not self.context_messages:
             self._stored_history = _id(source)
-        else:
-            self._history_from, self._stored_history = _id(source), None
+            self.context_messages[_id(source)] = messages
+            return
+        self.extend_messages(source, messages)
+        self._history_from, self._stored_history = _id(source), None
 
     def get_messages(
         self,
@@ -196,7 +198,7 @@ class SessionContext:
     def snapshot(self) -> Snapshot:
         """What has been added so far, to go back to."""
         return Snapshot(
-            context_messages={key: tuple(said) for key, said in self.context_messages.items()},
+            context_messages=dict(self.context_messages),
             instructions=tuple(self._instructions),
             tools=tuple(self._tools),
             scratch=tuple(self._scratch),
@@ -206,7 +208,7 @@ class SessionContext:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Forget what was added since."""
-        self.context_messages = {k: list(said) for k, said in snapshot.context_messages.items()}
+        self.context_messages = dict(snapshot.context_messages)
         self._instructions = list(snapshot.instructions)
         self._tools = list(snapshot.tools)
         self._scratch = list(snapshot.scratch)

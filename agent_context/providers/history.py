@@ -181,7 +181,7 @@ class InMemoryHistoryProvider(HistoryProvider):
         del agent, state
         if self.load_messages:
             said = context.said_before
-            said = await session.get_messages() if said is None else said
+            said = await session.said_before() if said is None else said
             context.load_history(self, said, stored=True)
 
     def messages_to_save(self, context: SessionContext, state: dict[str, Any]) -> list[Message]:

@@ -156,6 +156,41 @@ async def test_a_kept_conversation_that_was_stopped_goes_on() -> None:
     assert sent(agent) == ["user: a", "assistant: 1", "user: b"]
 
 
+class Counts(ContextProvider):
+    """Counts the runs of a session."""
+
+    async def before_run(self, *, context: Any, state: Any, **_: Any) -> None:
+        context.extend_instructions(self, f"run {state.get('n', 0)}")
+
+    async def after_run(self, *, state: Any, **_: Any) -> None:
+        state["n"] = state.get("n", 0) + 1
+
+
+def test_what_providers_remember_outlives_the_process(tmp_path: Path) -> None:
+    for number in range(3):
+        with closing(SqliteStore(tmp_path / "talk.db")) as store:
+            agent = agent_of(["hi"], context_providers=[Counts()], store=store)
+            session = agent.create_session("s")
+            agent.run_sync("go", session=session)
+            assert session.conversation is not None
+            session.conversation.stop()
+
+        assert sent(agent)[0] == f"system: run {number}"
+
+
+async def test_a_state_that_can_not_be_kept_is_logged_and_the_run_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    agent = agent_of(["hi"], store=MemoryStore())
+    session = agent.create_session("s")
+    session.state["x"] = object()
+
+    response = await agent.run("go", session=session, wait_for_persistence=True)
+
+    assert response.text == "hi"
+    assert "state['x']: a object can't be kept" in caplog.text
+
+
 async def test_runs_without_a_session_are_not_kept() -> None:
     store = MemoryStore()
     agent = agent_of(["1"], store=store)
