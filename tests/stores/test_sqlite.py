@@ -14,6 +14,7 @@ from threading import Event, Thread
 import pytest
 
 from agent_context.errors import (
+    ConversationClosed,
     InvalidOptions,
     StoreCorrupt,
     StoreError,
@@ -127,7 +128,7 @@ def test_a_forked_child_is_refused(store: SqliteStore) -> None:
     if child == 0:  # pragma: no cover - in the child
         try:
             store.claim("a")
-        except StoreUnavailable:
+        except ConversationClosed:
             store.close()
             os._exit(0)
         os._exit(1)
@@ -144,6 +145,11 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.db").mkdir()
     with pytest.raises(StoreUnavailable, match=r"folder\.db"):
         SqliteStore(tmp_path / "folder.db")
+
+
+def test_a_file_without_a_write_ahead_log_is_refused(path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"store\.db: no write-ahead log.*memory"):
+        SqliteStore(path, connect=lambda _: sqlite3.connect(":memory:", isolation_level=None))
 
 
 def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
