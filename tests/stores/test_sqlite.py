@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import stat
@@ -74,6 +75,16 @@ def test_a_file_has_one_store_at_a_time(path: Path, store: SqliteStore) -> None:
         SqliteStore(path)
 
     store.close()
+
+    SqliteStore(path).close()
+
+
+def test_a_store_that_is_dropped_lets_its_file_go(path: Path) -> None:
+    dropped = SqliteStore(path)
+    dropped.claim("a")
+
+    del dropped
+    gc.collect()
 
     SqliteStore(path).close()
 
