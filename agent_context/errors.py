@@ -24,6 +24,7 @@ AgentContextError
 │   ├── UnknownConversation
 │   └── ConversationDeleted
 ├── ToolError                   a tool's own complaint, which the model gets to read
+├── InvalidOutput               an answer that isn't of the type that was asked for
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
 """
@@ -47,6 +48,7 @@ __all__ = [
     "IndexOutOfRange",
     "InvalidMessage",
     "InvalidOptions",
+    "InvalidOutput",
     "MailboxFull",
     "OwnedElsewhere",
     "SkillError",
@@ -221,6 +223,10 @@ class ConversationDeleted(StoreError):
 
 class ToolError(AgentContextError):
     """Raised by a tool to say, in words meant for the model, why it can't do what was asked."""
+
+
+class InvalidOutput(AgentContextError):
+    """A model's answer is not of the wanted type. The text tells the model what to mend."""
 
 
 class SkillError(AgentContextError):
