@@ -17,6 +17,7 @@ HEAVY = [
     "httpx",
     "httpx2",
     "openai",
+    "psycopg",
     "requests",
     "socketserver",
     "sqlite3",
