@@ -57,13 +57,17 @@ def _claim(
         "parent": parent and parent.id,
         "parent_seq": parent and parent.seq,
     }
-    with connection.transaction():
-        found = fetched(connection, database.sql(_OWNER), params)
-        if parent and not found:
-            _check(database, connection, parent)
-        for epoch, head, draft in fetched(connection, database.sql(_CLAIM), params):
-            return Claim(epoch=epoch, head=head, draft=draft)
-        [(owner, is_deleted)] = fetched(connection, database.sql(_OWNER), params)
+    if parent is None:
+        # A statement by itself: whoever is stopped now leaves no lock behind.
+        claimed = fetched(connection, database.sql(_CLAIM), params)
+    else:
+        with connection.transaction():
+            if not fetched(connection, database.sql(_OWNER), params):
+                _check(database, connection, parent)
+            claimed = fetched(connection, database.sql(_CLAIM), params)
+    for epoch, head, draft in claimed:
+        return Claim(epoch=epoch, head=head, draft=draft)
+    [(owner, is_deleted)] = fetched(connection, database.sql(_OWNER), params)
     if is_deleted:
         raise deleted(conversation_id)
     raise OwnedElsewhere(conversation_id, owner or "a node that has just released it")

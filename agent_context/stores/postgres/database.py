@@ -99,12 +99,18 @@ class Database:
 
     def _connect(self) -> Connection:
         milliseconds = int(self.timeout * 1000)
+        limits = {"limit": str(milliseconds), "idle": str(milliseconds // 2)}
         try:
             connection = psycopg.connect(self._info, autocommit=True)
-            limits = {"limit": str(milliseconds), "idle": str(milliseconds // 2)}
-            connection.execute(_SETTINGS, limits)
         except psycopg.Error as error:
             raise meant(error, where=self.where) from error
+        try:
+            connection.execute(_SETTINGS, limits)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, psycopg.Error):
+                raise meant(error, where=self.where) from error
+            raise
         return connection
 
     def _take(self) -> Connection:

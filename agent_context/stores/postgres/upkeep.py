@@ -7,29 +7,38 @@ from typing import Any, Final
 
 from agent_context.errors import Fenced
 from agent_context.stores.fence import checked_text, fenced, object_of, unknown
-from agent_context.stores.postgres.database import Connection, Database, fetched
+from agent_context.stores.postgres.database import Database
 from agent_context.stores.store import Snapshot
 
 __all__ = ["annotate", "attach", "attached", "delete", "save_snapshot"]
 
-_OWNED: Final = (
-    "select epoch, head from {s}.conversation where id = %(id)s and not deleted for share"
-)
+# Each is a statement by itself: whoever is stopped now leaves no lock behind.
+_STATE: Final = "select epoch from {s}.conversation where id = %(id)s and not deleted"
 _SAVE: Final = """
-insert into {s}.snapshot (conv_id, seq, format, payload)
-values (%(id)s, %(seq)s, %(format)s, %(payload)b)
-on conflict (conv_id, seq) do update set format = excluded.format, payload = excluded.payload
-"""
-_DROP_OLD: Final = """
-with ends (seq) as (select {s}.points(%(id)s) union all select %(head)s::bigint),
-wanted as (
+with owned (head) as (
+    select head from {s}.conversation
+    where id = %(id)s and epoch = %(epoch)s and head >= %(seq)s and not deleted
+    for share
+), ends (seq) as (
+    select {s}.points(%(id)s) union all select head from owned
+), wanted (seq) as (
     select (
-        select max(s.seq) from {s}.snapshot s where s.conv_id = %(id)s and s.seq <= e.seq
-    ) as seq
+        select max(s.seq) from (
+            select seq from {s}.snapshot where conv_id = %(id)s
+            union all select %(seq)s::bigint
+        ) s where s.seq <= e.seq
+    )
     from ends e
+), dropped as (
+    delete from {s}.snapshot s using owned
+    where s.conv_id = %(id)s and not exists (select from wanted w where w.seq = s.seq)
+), saved as (
+    insert into {s}.snapshot (conv_id, seq, format, payload)
+    select %(id)s, %(seq)s, %(format)s, %(payload)b from owned
+    where exists (select from wanted w where w.seq = %(seq)s)
+    on conflict (conv_id, seq) do update set format = excluded.format, payload = excluded.payload
 )
-delete from {s}.snapshot s
-where s.conv_id = %(id)s and not exists (select from wanted w where w.seq = s.seq)
+select head from owned
 """
 _ANNOTATE: Final = """
 update {s}.conversation
@@ -37,12 +46,18 @@ set metadata = %(metadata)s::json, updated_at = extract(epoch from clock_timesta
 where id = %(id)s and not deleted
 returning id
 """
-_KNOWN: Final = "select from {s}.conversation where id = %(id)s and not deleted for key share"
 _ATTACH: Final = """
-insert into {s}.attachment (conv_id, name, payload) values (%(id)s, %(name)s, %(payload)b)
+insert into {s}.attachment as a (conv_id, name, payload)
+select id, %(name)s, %(payload)b from {s}.conversation
+where id = %(id)s and not deleted for key share
 on conflict (conv_id, name) do update set payload = excluded.payload
+returning name
 """
-_DETACH: Final = "delete from {s}.attachment where conv_id = %(id)s and name = %(name)s"
+_DETACH: Final = """
+with known as (select id from {s}.conversation where id = %(id)s and not deleted),
+dropped as (delete from {s}.attachment a where a.conv_id = %(id)s and a.name = %(name)s)
+select id from known
+"""
 _ATTACHED: Final = """
 select a.payload from {s}.attachment a join {s}.conversation c on c.id = a.conv_id
 where a.conv_id = %(id)s and a.name = %(name)s and not c.deleted
@@ -56,25 +71,19 @@ returning id
 
 def save_snapshot(database: Database, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
     """As `Store.save_snapshot` says."""
-    params: dict[str, Any] = {
+    params = {
         "id": conversation_id,
+        "epoch": epoch,
         "seq": snapshot.seq,
         "format": snapshot.format,
         "payload": snapshot.payload,
     }
-
-    def work(connection: Connection) -> None:
-        with connection.transaction():
-            state = fetched(connection, database.sql(_OWNED), params)
-            if not state or state[0][0] != epoch:
-                raise fenced(conversation_id, epoch, state[0][0] if state else None)
-            params["head"] = state[0][1]
-            if snapshot.seq > params["head"]:
-                raise Fenced(f"conversation {conversation_id} has no entry {snapshot.seq} yet")
-            connection.execute(database.sql(_SAVE), params)
-            connection.execute(database.sql(_DROP_OLD), params)
-
-    database.run(work)
+    if database.rows(_SAVE, params):
+        return
+    state = database.rows(_STATE, params)
+    if state and state[0][0] == epoch:
+        raise Fenced(f"conversation {conversation_id} has no entry {snapshot.seq} yet")
+    raise fenced(conversation_id, epoch, state[0][0] if state else None)
 
 
 def annotate(database: Database, conversation_id: str, metadata: Mapping[str, Any]) -> None:
@@ -89,14 +98,8 @@ def attach(database: Database, conversation_id: str, name: str, payload: bytes |
     checked_text("attachment", name)
     params = {"id": conversation_id, "name": name, "payload": payload}
 
-    def work(connection: Connection) -> None:
-        with connection.transaction():
-            if not fetched(connection, database.sql(_KNOWN), params):
-                raise unknown(conversation_id)
-            statement = _DETACH if payload is None else _ATTACH
-            connection.execute(database.sql(statement), params)
-
-    database.run(work)
+    if not database.rows(_DETACH if payload is None else _ATTACH, params):
+        raise unknown(conversation_id)
 
 
 def attached(database: Database, conversation_id: str, name: str) -> bytes | None:

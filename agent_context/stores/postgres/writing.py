@@ -28,7 +28,7 @@ with moved as (
         %(ids)s::text[], %(epochs)s::bigint[], %(heads)s::bigint[], %(lasts)s::bigint[],
         %(redrafts)s::boolean[], %(drafts)b::bytea[]
     ) as x (id, epoch, head, last, redraft, draft)
-    where c.id = x.id and c.epoch = x.epoch and c.head = x.head
+    where c.id = x.id and c.epoch = x.epoch and c.head = x.head and not c.deleted
     returning c.id, c.epoch
 ), kept as (
     insert into {s}.event (conv_id, seq, epoch, pos, at, kind, key, payload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol
 from uuid import uuid4
@@ -49,10 +49,22 @@ def admin(dsn: str) -> Iterator[Admin]:
 
 
 @pytest.fixture
-def schema(admin: Admin) -> Iterator[str]:
-    name = f"test_{uuid4().hex[:12]}"
-    yield name
-    admin.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(name)))
+def new_schema(admin: Admin) -> Iterator[Callable[[], str]]:
+    """The name of one more schema, which goes with the test."""
+    with ExitStack() as schemas:
+
+        def named() -> str:
+            name = f"test_{uuid4().hex[:12]}"
+            statement = sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(name))
+            schemas.callback(admin.execute, statement)
+            return name
+
+        yield named
+
+
+@pytest.fixture
+def schema(new_schema: Callable[[], str]) -> str:
+    return new_schema()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from agent_context.errors import Fenced, OwnedElsewhere
 from agent_context.stores.postgres import PostgresStore
 from tests.stores.material import texts, write
 from tests.stores.postgres.conftest import Admin, OpenStore
+from tests.stores.postgres.test_faults import end_sessions
 from tests.support.waiting import wait_until
 
 
@@ -82,7 +83,7 @@ def test_a_lease_is_renewed_again_and_again(
 def test_a_lease_outlives_its_connection(open_store: OpenStore, schema: str, admin: Admin) -> None:
     store = open_store(lease=0.5)
     store.claim("a")
-    terminate(admin, schema)
+    end_sessions(admin, schema)
     cut = lease_end(admin, schema)
 
     wait_until(lambda: lease_end(admin, schema) > cut)
@@ -104,12 +105,3 @@ def lease_end(admin: Admin, schema: str) -> float:
     ends = f"select extract(epoch from max(lease_until))::float8 from {schema}.node"
     [[end]] = admin.execute(ends.encode()).fetchall()
     return float(end)
-
-
-def terminate(admin: Admin, schema: str) -> None:
-    """End every session that last used the schema."""
-    admin.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where pid <> pg_backend_pid() and query like %s",
-        [f'%"{schema}"%'],
-    )

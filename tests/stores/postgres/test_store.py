@@ -17,7 +17,7 @@ from agent_context.errors import (
 )
 from agent_context.runtime.process import Process
 from agent_context.stores.postgres import PostgresStore, migrations
-from agent_context.stores.store import Entry, Write
+from agent_context.stores.store import Entry, Snapshot, Write
 from tests.stores.material import entry, texts, write
 from tests.stores.postgres.conftest import Admin, OpenStore
 from tests.support.proxy import Proxy
@@ -228,6 +228,20 @@ def test_whole_words_rank_before_parts_of_words(store: PostgresStore) -> None:
 
     assert [found.seq for found in store.search("a", "art")] == [1, 3, 2]
     assert [found.seq for found in store.search("a", "all 100%")] == [3, 4]
+
+
+def test_a_snapshot_that_comes_late_takes_nobody_s_place(
+    store: PostgresStore, schema: str, admin: Admin
+) -> None:
+    store.claim("a")
+    store.write([write("a", 0, "one", "two", "three")])
+
+    for seq in (3, 1):
+        store.save_snapshot("a", 1, Snapshot(seq, 1, b"{}"))
+
+    kept = admin.execute(f"select seq from {schema}.snapshot".encode()).fetchall()
+    assert kept == [(3,)]
+    assert store.load("a").snapshot == Snapshot(3, 1, b"{}")
 
 
 def test_a_store_is_of_no_use_to_a_forked_child(
