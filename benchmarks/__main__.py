@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from benchmarks.report import Row, printed, table
 
-SCRIPTS = ("imports", "conversations", "requests", "cuts", "memory", "streams")
+SCRIPTS = ("imports", "conversations", "requests", "cuts", "memory", "streams", "postgres")
 
 
 def rows(script: str, scale: float) -> Iterator[Row]:
