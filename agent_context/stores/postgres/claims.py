@@ -27,6 +27,7 @@ _PARENT: Final = "select head from {s}.conversation where id = %(id)s and not de
 _RELEASE: Final = """
 update {s}.conversation set owner = null
 where id = %(id)s and epoch = %(epoch)s and owner = %(me)s
+returning id
 """
 
 
@@ -40,7 +41,7 @@ def claim(database: Database, conversation_id: str, *, me: str, parent: Parent |
 def release(database: Database, conversation_id: str, epoch: int, *, me: str) -> None:
     """As `Store.release` says, for the node `me`."""
     params = {"id": conversation_id, "epoch": epoch, "me": me}
-    database.run(lambda connection: connection.execute(database.sql(_RELEASE), params))
+    database.rows(_RELEASE, params)
 
 
 def _claim(

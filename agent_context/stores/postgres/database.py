@@ -92,6 +92,11 @@ class Database:
                 self._give_back(connection)
         raise AssertionError("the last try returns or raises")
 
+    @property
+    def at_home(self) -> bool:
+        """False in a forked child, whose connections are its parent's."""
+        return self._process is Process.current
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -114,7 +119,7 @@ class Database:
         return connection
 
     def _take(self) -> Connection:
-        if self._process is not Process.current:
+        if not self.at_home:
             raise closed_by_fork()
         if not self._slots.acquire(timeout=self.timeout):
             raise StoreUnavailable(
@@ -158,8 +163,17 @@ class Database:
 
 def fetched(connection: Connection, statement: bytes, params: Params) -> Rows:
     """What a statement returns, in the binary format."""
+    kept = {name: _text(value) if type(value) is str else value for name, value in params.items()}
     with connection.cursor(binary=True) as cursor:
-        return cursor.execute(statement, params).fetchall()
+        return cursor.execute(statement, kept).fetchall()
+
+
+def _text(value: str) -> str:
+    """The value, or for one that no table can hold the empty text, which none holds either."""
+    try:
+        return value if value.encode().count(0) == 0 else ""
+    except UnicodeEncodeError:
+        return ""
 
 
 def _conninfo(dsn: str, timeout: float) -> str:

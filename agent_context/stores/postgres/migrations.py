@@ -141,6 +141,7 @@ def _migrate(database: Database, connection: Connection) -> int:
     with connection.transaction():
         # Released with the transaction: whoever waited here finds the work done.
         connection.execute(database.sql(_LOCK), {"schema": database.schema})
+        connection.execute("set local statement_timeout = 0")
         found = version(database, connection)
         if found is None:
             connection.execute(database.sql("create schema if not exists {s}"))

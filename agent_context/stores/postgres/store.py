@@ -154,12 +154,12 @@ class PostgresStore(Store):
         If the server can't be reached, the lease runs out by itself.
         """
         with self._closing:
-            if self._closed:
+            if self._closed or not self._database.at_home:
                 return
             self._closed = True
+            self._database.close()
             with suppress(StoreError):
                 self._lease.end()
-            self._database.close()
             self._pulse.close()
 
 

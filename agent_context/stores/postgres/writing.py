@@ -156,8 +156,6 @@ def _alone(
         return StoreError(f"{name}: one of the keys {keys} is used already")
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         return meant(error, where=name)
-    except UnicodeEncodeError as error:
-        return StoreError(f"{name!r} is no Unicode text: {error.reason}")
 
 
 def _judged(

@@ -10,10 +10,12 @@ from psycopg.conninfo import make_conninfo
 
 from agent_context.errors import (
     ConversationClosed,
+    Fenced,
     InvalidOptions,
     StoreCorrupt,
     StoreError,
     StoreUnavailable,
+    UnknownConversation,
 )
 from agent_context.runtime.process import Process
 from agent_context.stores.postgres import PostgresStore, migrations
@@ -160,14 +162,25 @@ def test_one_bad_write_does_not_hurt_the_others(store: PostgresStore) -> None:
 
     answers = store.write([write("a", 0, "one"), used, strange, write("c", 0, "three")])
 
-    assert [type(answer) for answer in answers] == [
-        type(None),
-        StoreError,
-        type(answers[2]),
-        type(None),
-    ]
-    assert isinstance(answers[2], StoreError)
+    assert [type(answer) for answer in answers] == [type(None), StoreError, Fenced, type(None)]
     assert [texts(store, name) for name in ("a", "b", "c")] == [["one"], [], ["three"]]
+
+
+@pytest.mark.parametrize("name", ["", "nul \0", "lone \ud800"])
+def test_what_can_t_be_kept_can_t_be_found(name: str, store: PostgresStore) -> None:
+    store.claim("a")
+
+    assert (store.about(name), store.find(name, "k"), store.attached(name, "n")) == (None,) * 3
+    assert (store.find("a", name), store.attached("a", name), store.delete(name)) == (
+        None,
+        None,
+        False,
+    )
+    store.release(name, 1)
+    with pytest.raises(UnknownConversation):
+        store.load(name)
+    with pytest.raises(Fenced):
+        store.save_snapshot(name, 1, Snapshot(0, 1, b""))
 
 
 def test_a_batch_too_large_for_one_transaction_is_refused(
@@ -251,6 +264,7 @@ def test_a_store_is_of_no_use_to_a_forked_child(
 
     with pytest.raises(ConversationClosed, match="spawn"):
         store.about("a")
+    store.close()
 
     monkeypatch.undo()
     assert store.about("a") is None
