@@ -49,4 +49,4 @@ def _kind(error: psycopg.Error) -> type[StoreError]:
 def _said(error: psycopg.Error) -> str:
     text = error.diag.message_primary or str(error) or type(error).__name__
     detail = error.diag.message_detail
-    return f"{text} ({detail})" if detail else text.strip()
+    return " ".join(f"{text} ({detail})".split() if detail else text.split())

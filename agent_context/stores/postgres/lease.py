@@ -81,11 +81,18 @@ class Lease:
             )
 
     def _run(self) -> None:
+        failing = False
         while not self._ended.wait(self.seconds / BEATS):
             try:
                 self._beat()
             except StoreError as error:
-                logger.warning("The lease of %s was not renewed: %s", self.owner, error)
+                if not failing:
+                    logger.warning("The lease of %s can't be renewed: %s", self.owner, error)
+                failing = True
+            else:
+                if failing:
+                    logger.warning("The lease of %s is renewed again", self.owner)
+                failing = False
 
     def _beat(self) -> None:
         begun = time.monotonic()  # the lease begins later than this, never earlier

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ import pytest
 from psycopg import sql
 
 from agent_context.stores.postgres import PostgresStore
+from tests.support.postgres_server import PostgresServer, programs
 from tests.support.proxy import Proxy
 
 PLACES = ("postgresql:///test", "postgresql://postgres@127.0.0.1:5432/test")
@@ -25,20 +27,33 @@ class OpenStore(Protocol):
 
 
 @pytest.fixture(scope="session")
-def dsn() -> str:
+def dsn() -> Iterator[str]:
+    """The server that is named, or the machine's own, or one that is started for the tests."""
     given = os.environ.get("AGENT_CONTEXT_TEST_POSTGRES")
-    failures = list[str]()
     for place in [given] if given else PLACES:
-        try:
+        with suppress(psycopg.OperationalError):
             psycopg.connect(place, connect_timeout=3).close()
-        except psycopg.OperationalError as error:
-            failures.append(str(error))
-        else:
-            return place
-    reason = f"no PostgreSQL (AGENT_CONTEXT_TEST_POSTGRES names one): {failures[-1]}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+            yield place
+            return
+    if given:
+        pytest.fail(f"AGENT_CONTEXT_TEST_POSTGRES: {given} can't be reached")
+    with PostgresServer(installed()) as server:
+        yield server.dsn
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server that may be killed."""
+    with PostgresServer(installed()) as server:
+        yield server
+
+
+def installed() -> Path:
+    """Where a server is installed: not everybody has one, but whoever releases this must."""
+    found = programs()
+    if found is None and os.environ.get("CI") == "true":
+        pytest.fail("no PostgreSQL is installed")
+    return found or pytest.skip("no PostgreSQL is installed")
 
 
 @pytest.fixture

@@ -8,16 +8,22 @@ import os
 import random
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from statistics import median
+from threading import Event, Semaphore
 from typing import NamedTuple
 
 import pytest
 
 from agent_context.errors import OwnedElsewhere
+from agent_context.stores.access import Access
 from agent_context.stores.postgres import PostgresStore
 from tests.stores.postgres.conftest import OpenStore
+from tests.support.appender import following
 from tests.support.appenders import Appender, Fact
+from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import wait_until
 
 logger = logging.getLogger(__name__)
@@ -83,6 +89,41 @@ def test_an_owner_that_was_stopped_can_write_no_more(
         assert len(old.all("fenced")) == len(names)
         acked = old.all("acked") + new.all("acked")
         assert [fact for fact in acked if not holds(logs, fact)] == []
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(max(1, TIMES // 5), marks=LONG)])
+def test_what_a_killed_server_acknowledged_is_kept(
+    times: int, server: PostgresServer, open_store: OpenStore
+) -> None:
+    store = open_store(server.dsn)
+    access, names = Access(store, patience=60), [f"c{number}" for number in range(8)]
+    epochs = {name: store.claim(name).epoch for name in names}
+    over, acked = Event(), Semaphore(0)
+
+    def fill(name: str) -> int:
+        for seq in count(1):
+            access.submit(following(name, epochs[name], seq, 0)).get(timeout=90)
+            acked.release()
+            if over.is_set():
+                return seq
+        raise AssertionError
+
+    with ThreadPoolExecutor(len(names)) as threads:
+        filled = {name: threads.submit(fill, name) for name in names}
+        for _ in range(times):
+            assert all(acked.acquire(timeout=30) for _ in range(400))
+            server.kill()
+            server.start()
+        over.set()
+        heads = {name: each.result() for name, each in filled.items()}
+    access.close()
+
+    logger.info("%d kills of the server, %d writes acknowledged", times, sum(heads.values()))
+    assert {name: len(rows(store, name)) for name in names} == heads
+    assert [fed.entry for fed in store.feed(limit=1_000_000) if fed.conversation_id == "c0"] == [
+        *store.entries("c0", limit=1_000_000)
+    ]
+    store.close()
 
 
 def fail_over(old: Appender, new: Appender, names: list[str]) -> None:
