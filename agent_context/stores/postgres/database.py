@@ -7,20 +7,14 @@ from contextlib import suppress
 from threading import BoundedSemaphore, Lock
 from typing import Any, Final, LiteralString, TypeAlias, TypeVar
 
-from agent_context.errors import InvalidOptions, StoreUnavailable
-from agent_context.runtime.process import Process, closed_by_fork
-from agent_context.stores.postgres.failures import CONFLICTS, meant
-
-try:
-    import psycopg
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "conversations in PostgreSQL need psycopg: pip install 'agent-context[postgres]'"
-    ) from error
-
+import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
+
+from agent_context.errors import InvalidOptions, StoreUnavailable
+from agent_context.runtime.process import Process, closed_by_fork
+from agent_context.stores.postgres.failures import CONFLICTS, meant
 
 __all__ = ["Connection", "Database", "Params", "Rows", "fetched"]
 
@@ -182,6 +176,7 @@ def _conninfo(dsn: str, timeout: float) -> str:
         "application_name": "agent-context",
         "connect_timeout": max(2, round(timeout)),
         "keepalives_idle": 10,
+        "target_session_attrs": "read-write",
         "tcp_user_timeout": int(timeout * 1000),
     }
     try:

@@ -95,6 +95,7 @@ _LOCK: Final = "select pg_advisory_xact_lock(hashtextextended('agent-context ' |
 _EXISTS: Final = """
 select exists (select from pg_tables where schemaname = %(schema)s and tablename = 'version')
 """
+_SCHEMA: Final = "select from pg_namespace where nspname = %(schema)s"
 # True only for a server that numbers its transactions lower than one that wrote the entries.
 _REBASE: Final = """
 update {s}.version v
@@ -144,13 +145,19 @@ def _migrate(database: Database, connection: Connection) -> int:
         connection.execute("set local statement_timeout = 0")
         found = version(database, connection)
         if found is None:
-            connection.execute(database.sql("create schema if not exists {s}"))
+            _make_schema(database, connection)
         elif found > LATEST:
             raise _newer(database, found)
         for number, text in enumerate(_MIGRATIONS[found or 0 :], start=(found or 0) + 1):
             connection.execute(database.sql(text))
             connection.execute(database.sql("update {s}.version set version = %s"), [number])
     return LATEST
+
+
+def _make_schema(database: Database, connection: Connection) -> None:
+    # Where an administrator has made it, nothing more is permitted to us, and needn't be.
+    if not fetched(connection, _SCHEMA.encode(), {"schema": database.schema}):
+        connection.execute(database.sql("create schema {s}"))
 
 
 def _newer(database: Database, found: int) -> StoreCorrupt:

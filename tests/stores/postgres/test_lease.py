@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from agent_context.errors import Fenced, OwnedElsewhere
@@ -54,6 +56,26 @@ def test_an_owner_whose_lease_is_over_is_fenced(
     assert (claim.epoch, claim.head) == (2, 1)
     assert isinstance(late, Fenced)
     assert texts(other, "a") == ["one"]
+
+
+def test_of_many_who_take_over_one_does(open_store: OpenStore, schema: str, admin: Admin) -> None:
+    open_store(lease=60).claim("a")
+    others = [open_store(connections=2) for _ in range(6)]
+    for number, other in enumerate(others):
+        other.claim(f"own-{number}")
+    admin.execute(f"update {schema}.conversation set owner = 'dead' where id = 'a'".encode())
+
+    with ThreadPoolExecutor(len(others)) as threads:
+        epochs = list(threads.map(claimed, others))
+
+    assert sorted(filter(None, epochs)) == [2]
+
+
+def claimed(store: PostgresStore) -> int | None:
+    try:
+        return store.claim("a").epoch
+    except OwnedElsewhere:
+        return None
 
 
 def test_a_lease_that_is_over_is_renewed_by_the_next_claim(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from psycopg.conninfo import make_conninfo
+from psycopg.errors import InsufficientPrivilege
 
 from agent_context.errors import (
     ConversationClosed,
@@ -39,17 +42,30 @@ def test_many_may_open_a_new_database_at_once(open_store: OpenStore) -> None:
     assert [store.about("a") for store in stores] == [None] * 8
 
 
+def test_without_psycopg_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['psycopg'] = None; import agent_context.stores.postgres"
+
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert "pip install 'agent-context[postgres]'" in finished.stderr
+
+
 @pytest.mark.parametrize(
     ("found", "advice"), [(0, r"PostgresStore\.migrate"), (999, "install a newer")]
 )
 def test_tables_of_another_version_are_refused(
-    found: int, advice: str, open_store: OpenStore, schema: str, admin: Admin
+    found: int, advice: str, dsn: str, open_store: OpenStore, schema: str, admin: Admin
 ) -> None:
     open_store()
     admin.execute(f"update {schema}.version set version = {found}".encode())
 
     with pytest.raises(StoreCorrupt, match=advice):
         open_store()
+    if found:
+        with pytest.raises(StoreCorrupt, match=advice):
+            PostgresStore.migrate(dsn, schema=schema)
 
 
 def test_older_tables_are_migrated_when_asked_to(
@@ -118,6 +134,25 @@ def test_a_schema_may_have_any_name(open_store: OpenStore, admin: Admin) -> None
         admin.execute('drop schema "A ""strange"" näme" cascade')
 
 
+def test_a_schema_that_somebody_made_is_enough(
+    open_store: OpenStore, dsn: str, schema: str, admin: Admin
+) -> None:
+    role = f"role_{schema}"
+    try:
+        admin.execute(f"create role {role} login".encode())
+    except InsufficientPrivilege:
+        pytest.skip("a role can't be made here")
+    admin.execute(f"create schema {schema} authorization {role}".encode())
+    try:
+        store = open_store(make_conninfo(dsn, options=f"-c role={role}"))
+        write_one(store)
+
+        assert texts(store, "a") == ["one"]
+        store.close()
+    finally:
+        admin.execute(f"drop owned by {role}; drop role {role}".encode())
+
+
 def test_payloads_come_back_byte_for_byte(store: PostgresStore) -> None:
     claim = store.claim("a")
     payloads = [b'{"b":1,"a":"\\u0000\\ud800"}', b'{ "b" : 1.0 }', b"\0\xff"]
@@ -181,6 +216,27 @@ def test_what_can_t_be_kept_can_t_be_found(name: str, store: PostgresStore) -> N
         store.load(name)
     with pytest.raises(Fenced):
         store.save_snapshot(name, 1, Snapshot(0, 1, b""))
+
+
+def test_writes_of_a_batch_that_don_t_follow_one_another_are_judged_alone(
+    store: PostgresStore,
+) -> None:
+    store.claim("a")
+
+    answers = store.write([write("a", 0, "one"), write("a", 5, "six"), write("a", 1, "two")])
+
+    assert [type(answer) for answer in answers] == [type(None), Fenced, type(None)]
+    assert texts(store, "a") == ["one", "two"]
+
+
+def test_a_number_that_no_table_can_hold_is_refused(store: PostgresStore) -> None:
+    store.claim("a")
+    store.claim("b")
+
+    answers = store.write([write("a", 1 << 64, "far"), write("b", 0, "one")])
+
+    assert isinstance(answers[0], StoreError)
+    assert answers[1] is None
 
 
 def test_a_batch_too_large_for_one_transaction_is_refused(
