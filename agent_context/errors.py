@@ -109,11 +109,13 @@ class ContextFull(AgentContextError):
         incremental: int,
         scratch: int,
         tools: int,
+        instructions: int = 0,
         why: str,
     ) -> None:
         super().__init__(
             f"the request needs {needed} tokens (immutable {immutable}, compressed {compressed}, "
-            f"incremental {incremental}, scratch {scratch}, tools {tools}) and reserves {reserve} "
+            f"incremental {incremental}, instructions {instructions}, scratch {scratch}, "
+            f"tools {tools}) and reserves {reserve} "
             f"for the answer; the window has {window}: {why}"
         )
         self.needed = needed
@@ -124,6 +126,7 @@ class ContextFull(AgentContextError):
         self.incremental = incremental
         self.scratch = scratch
         self.tools = tools
+        self.instructions = instructions
 
 
 class ConversationBusy(AgentContextError):

@@ -68,6 +68,8 @@ class SendOptions(BaseModel):
     """Compress when the request doesn't fit; False raises `ContextFull` instead."""
     soft_limit: float | None = Field(default=None, gt=0, le=1)
     """Share of the window past which compression runs beside the next turn. None: never."""
+    instructions: str | None = None
+    """Sent as a system message behind the immutable zone, never stored."""
     scratch: str | Message | Sequence[Message] = ()
     """Sent after everything else, never stored. A text is one system message."""
     tools: Sequence[Tool] = ()

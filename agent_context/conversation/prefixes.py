@@ -51,19 +51,22 @@ def prefix_of(
     exchange: Exchange,
     before: Before,
     zones: Zones,
-    records: tuple[Record, ...],
+    stored: int,
     trailing: tuple[Record, ...],
     options: SendOptions,
     breakdown: Breakdown,
 ) -> Prefix:
-    """Compare the request that says `zones`, `records` and `trailing`, and takes `breakdown`."""
+    """Compare the request that says `zones` and `trailing`, and takes `breakdown`.
+
+    So many of its incremental messages are `stored`.
+    """
     last, rule = before.last, exchange.facts(options).cache
     sent = Sent(
         backend=exchange.backend,
         head=exchange.head(options),
-        zones=zones.extend(records) if records else zones,
+        zones=zones,
         trailing=trailing,
-        stored=len(zones.incremental),
+        stored=stored,
         tokens=breakdown.total - breakdown.scratch,
         when=time.monotonic(),
     )
@@ -102,7 +105,7 @@ class Books:
 
     def before(self) -> Before:
         """What the next request is compared with."""
-        return Before(self._last, self._compressions != self._state.compressions)
+        return Before(self._last, self._compressions != self._state.moment.compressions)
 
     def lost(self, turn_id: str, report: PrefixReport) -> None:
         """A request goes out that doesn't begin with the last one."""
@@ -127,7 +130,7 @@ class Books:
         if stored:
             sent = replace(sent, stored=len(sent.zones.incremental))
         self._last = sent
-        self._compressions = self._state.compressions
+        self._compressions = self._state.moment.compressions
 
     def enter(self, turn_id: str, prefix: Prefix | None, usage: Usage, *, stored: bool) -> None:
         """The same, and this is what the vendor counted."""

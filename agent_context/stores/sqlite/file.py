@@ -128,8 +128,8 @@ class SqliteFile:
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
         self._be_patient(connection)
-        checked_version(connection, str(self.path))
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        if checked_version(connection, str(self.path)) == 0:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise StoreUnavailable(

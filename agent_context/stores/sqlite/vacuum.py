@@ -103,5 +103,6 @@ def _head(connection: sqlite3.Connection, num: int) -> int:
 def _shrink(file: SqliteFile) -> None:
     """Give the room back to the system, and write over what the log still holds."""
     with file.alone() as connection:
-        connection.execute("PRAGMA incremental_vacuum").fetchall()
+        # As a script: it works page by page, and `execute` takes one step only.
+        connection.executescript("PRAGMA incremental_vacuum")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
