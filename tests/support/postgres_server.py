@@ -49,6 +49,10 @@ class PostgresServer:
         pid = int((self._data / "postmaster.pid").read_text().split()[0])
         os.kill(pid, signal.SIGKILL)
 
+    def stop(self) -> None:
+        self._run("pg_ctl", "stop", "--mode=immediate")
+        shutil.rmtree(self._folder)
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -59,8 +63,7 @@ class PostgresServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._run("pg_ctl", "stop", "--mode=immediate")
-        shutil.rmtree(self._folder)
+        self.stop()
 
     def _starts(self) -> bool:
         options = f"-c listen_addresses='' -c unix_socket_directories={self._folder}"

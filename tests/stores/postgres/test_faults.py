@@ -13,7 +13,8 @@ from agent_context.errors import Fenced, StoreCorrupt, StoreError, StoreUnavaila
 from agent_context.stores.access import Access
 from agent_context.stores.postgres import PostgresStore
 from tests.stores.material import texts, write
-from tests.stores.postgres.conftest import Admin, OpenStore
+from tests.stores.postgres.conftest import OpenStore
+from tests.support.postgres import Admin
 from tests.support.waiting import wait_until
 
 

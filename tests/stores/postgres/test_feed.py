@@ -10,7 +10,8 @@ import psycopg
 from agent_context.stores.postgres import PostgresStore
 from agent_context.stores.store import Fed
 from tests.stores.material import write
-from tests.stores.postgres.conftest import Admin, OpenStore
+from tests.stores.postgres.conftest import OpenStore
+from tests.support.postgres import Admin
 
 WRITERS = 4
 ROUNDS = 60

@@ -9,8 +9,9 @@ import pytest
 from agent_context.errors import Fenced, OwnedElsewhere
 from agent_context.stores.postgres import PostgresStore
 from tests.stores.material import texts, write
-from tests.stores.postgres.conftest import Admin, OpenStore
+from tests.stores.postgres.conftest import OpenStore
 from tests.stores.postgres.test_faults import end_sessions
+from tests.support.postgres import Admin
 from tests.support.waiting import wait_until
 
 

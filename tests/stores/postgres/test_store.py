@@ -24,7 +24,8 @@ from agent_context.runtime.process import Process
 from agent_context.stores.postgres import PostgresStore, migrations
 from agent_context.stores.store import Entry, Snapshot, Write
 from tests.stores.material import entry, texts, write
-from tests.stores.postgres.conftest import Admin, OpenStore
+from tests.stores.postgres.conftest import OpenStore
+from tests.support.postgres import Admin
 from tests.support.proxy import Proxy
 
 
