@@ -97,7 +97,7 @@ class Database:
         self._forget_idle()
 
     def _connect(self) -> Connection:
-        milliseconds = int(self.timeout * 1000)
+        milliseconds = max(2, int(self.timeout * 1000))  # 0 would be no limit at all
         limits = {"limit": str(milliseconds), "idle": str(milliseconds // 2)}
         try:
             connection = psycopg.connect(self._info, autocommit=True)
@@ -177,7 +177,7 @@ def _conninfo(dsn: str, timeout: float) -> str:
         "connect_timeout": max(2, round(timeout)),
         "keepalives_idle": 10,
         "target_session_attrs": "read-write",
-        "tcp_user_timeout": int(timeout * 1000),
+        "tcp_user_timeout": max(1, int(timeout * 1000)),
     }
     try:
         return make_conninfo("", **(settings | conninfo_to_dict(dsn)))
