@@ -13,6 +13,7 @@ AgentContextError
 ├── AskTimeout                  (also a TimeoutError) no answer in time; the work goes on
 ├── TurnAborted                 the turn ended before the model did
 │   ├── TurnCancelled
+│   │   └── RunCancelled        an agent's run was cancelled, or its stream closed early
 │   └── TurnTimeout             (also a TimeoutError)
 ├── ImportFailed                a line of a JSONL text can't be read
 ├── CompressionError            nothing was compressed, nothing was changed
@@ -24,6 +25,7 @@ AgentContextError
 │   ├── UnknownConversation
 │   └── ConversationDeleted
 ├── ToolError                   a tool's own complaint, which the model gets to read
+│   └── PathRefused             no file that may be touched has this name
 ├── InvalidOutput               an answer that isn't of the type that was asked for
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
@@ -51,6 +53,8 @@ __all__ = [
     "InvalidOutput",
     "MailboxFull",
     "OwnedElsewhere",
+    "PathRefused",
+    "RunCancelled",
     "SkillError",
     "StoreCorrupt",
     "StoreError",
@@ -155,6 +159,10 @@ class TurnCancelled(TurnAborted):
     """Somebody cancelled the turn: `Cancel`, an interrupting send, a closed stream, a stop."""
 
 
+class RunCancelled(TurnCancelled):
+    """An agent's run was cancelled, or its stream closed, before the end."""
+
+
 class TurnTimeout(TurnAborted, TimeoutError):
     """The turn's deadline (`SendOptions.timeout`, seconds) passed."""
 
@@ -227,6 +235,18 @@ class ToolError(AgentContextError):
 
 class InvalidOutput(AgentContextError):
     """A model's answer is not of the wanted type. The text tells the model what to mend."""
+
+
+class PathRefused(ToolError):
+    """No file that may be touched has this name; nothing was changed."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name!r}: {why}")
+        self.name = name
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[PathRefused], tuple[str, str]]:
+        return type(self), (self.name, self.why)
 
 
 class SkillError(AgentContextError):
