@@ -72,6 +72,11 @@ class ContextBackend(ABC):
         del model
         return ModelFacts(context_window=128_000, max_output=4_096)
 
+    def response_formats(self, options: SendOptions) -> frozenset[str]:
+        """The types of `response_format` that a turn with these options may ask for."""
+        del options
+        return frozenset({"text"})
+
     def user_message(self, text: str) -> Message:
         """What a user's text becomes."""
         return Message.user(text)

@@ -145,7 +145,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse]: ...
 
@@ -160,7 +160,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> RunStream: ...
 
@@ -174,7 +174,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse] | RunStream:
         """Have the model answer, calling tools as often as it wants.
@@ -252,7 +252,8 @@ class Agent:
             id=session.session_id,
         )
         conversation = start() if store is None else await to_thread(start, store=store)
-        weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
+        ends = weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
+        ends.atexit = False
         empty = await conversation.aask(IsEmpty())
         if session.earlier and empty:
             await conversation.aask(FromJsonl(session.earlier))

@@ -2,6 +2,8 @@
 
 from agent_context.providers.compression import CompressionProvider
 from agent_context.providers.context import ContextResult, SessionContext
+from agent_context.providers.database import SqliteHistoryProvider
+from agent_context.providers.files import FileHistoryProvider
 from agent_context.providers.history import (
     BaseHistoryProvider,
     HistoryProvider,
@@ -17,8 +19,10 @@ __all__ = [
     "CompressionProvider",
     "ContextProvider",
     "ContextResult",
+    "FileHistoryProvider",
     "HistoryProvider",
     "InMemoryHistoryProvider",
     "SessionContext",
     "SkillsProvider",
+    "SqliteHistoryProvider",
 ]
