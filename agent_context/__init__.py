@@ -65,6 +65,7 @@ from agent_context.stream import Stream
 from agent_context.stream_events import (
     Finished,
     ReasoningDelta,
+    RoundFinished,
     StreamEvent,
     TextDelta,
     ToolCallDelta,
@@ -118,6 +119,7 @@ __all__ = [
     "Retain",
     "Rewind",
     "Role",
+    "RoundFinished",
     "Send",
     "SendOptions",
     "SendStream",

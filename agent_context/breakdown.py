@@ -17,6 +17,8 @@ class Breakdown:
     incremental: int
     scratch: int
     tools: int
+    instructions: int = 0
+    """What this request is told beside the immutable zone."""
     overhead: int = 0
     """What any request costs beside its messages."""
     reserve: int
@@ -30,7 +32,7 @@ class Breakdown:
     def total(self) -> int:
         """All that goes out; the reserve doesn't."""
         zones = self.immutable + self.compressed + self.incremental
-        return zones + self.scratch + self.tools + self.overhead
+        return zones + self.instructions + self.scratch + self.tools + self.overhead
 
     @property
     def free(self) -> int:
@@ -38,7 +40,9 @@ class Breakdown:
         return self.window - self.total - self.reserve
 
 
-_GOES_OUT = ("immutable", "compressed", "incremental", "scratch", "tools", "overhead")
+_GOES_OUT = (
+    "immutable", "compressed", "incremental", "instructions", "scratch", "tools", "overhead",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

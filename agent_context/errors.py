@@ -13,6 +13,7 @@ AgentContextError
 ├── AskTimeout                  (also a TimeoutError) no answer in time; the work goes on
 ├── TurnAborted                 the turn ended before the model did
 │   ├── TurnCancelled
+│   │   └── RunCancelled        an agent's run was cancelled, or its stream closed early
 │   └── TurnTimeout             (also a TimeoutError)
 ├── ImportFailed                a text or a file to be imported can't be read
 ├── CompressionError            nothing was compressed, nothing was changed
@@ -51,6 +52,7 @@ __all__ = [
     "MailboxFull",
     "OwnedElsewhere",
     "PathRefused",
+    "RunCancelled",
     "SkillError",
     "StoreCorrupt",
     "StoreError",
@@ -111,11 +113,13 @@ class ContextFull(AgentContextError):
         incremental: int,
         scratch: int,
         tools: int,
+        instructions: int = 0,
         why: str,
     ) -> None:
         super().__init__(
             f"the request needs {needed} tokens (immutable {immutable}, compressed {compressed}, "
-            f"incremental {incremental}, scratch {scratch}, tools {tools}) and reserves {reserve} "
+            f"incremental {incremental}, instructions {instructions}, scratch {scratch}, "
+            f"tools {tools}) and reserves {reserve} "
             f"for the answer; the window has {window}: {why}"
         )
         self.needed = needed
@@ -126,6 +130,7 @@ class ContextFull(AgentContextError):
         self.incremental = incremental
         self.scratch = scratch
         self.tools = tools
+        self.instructions = instructions
 
 
 class ConversationBusy(AgentContextError):
@@ -150,6 +155,10 @@ class TurnAborted(AgentContextError):
 
 class TurnCancelled(TurnAborted):
     """Somebody cancelled the turn: `Cancel`, an interrupting send, a closed stream, a stop."""
+
+
+class RunCancelled(TurnCancelled):
+    """An agent's run was cancelled, or its stream closed, before the end."""
 
 
 class TurnTimeout(TurnAborted, TimeoutError):

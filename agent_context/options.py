@@ -68,6 +68,8 @@ class SendOptions(BaseModel):
     """Compress when the request doesn't fit; False raises `ContextFull` instead."""
     soft_limit: float | None = Field(default=None, gt=0, le=1)
     """Share of the window past which compression runs beside the next turn. None: never."""
+    instructions: str | None = None
+    """Sent as a system message behind the immutable zone, never stored."""
     scratch: str | Message | Sequence[Message] = ()
     """Sent after everything else, never stored. A text is one system message."""
     tools: Sequence[Tool] = ()
@@ -224,3 +226,8 @@ class ModelFacts:
     """Whether it is left out of the prompt, and costs nothing, in a request without tools."""
     cache: CacheRule | None = None
     """What is known of its prompt cache."""
+
+    @property
+    def input_budget(self) -> int:
+        """Tokens of input that leave room for the longest answer."""
+        return max(0, self.context_window - self.max_output)

@@ -15,6 +15,7 @@ from agent_context.events import ChangeEvent
 from agent_context.ledger import LedgerReport
 from agent_context.messages import Completion, Message, MessageId, Role
 from agent_context.options import SendOptions
+from agent_context.rounds import ToolLoop
 from agent_context.stream import Stream
 from agent_context.zones import Zone
 
@@ -213,11 +214,18 @@ class UseBackend(Ask[ContextBackend], frozen=True):
 class Send(Ask[Completion], frozen=True):
     """One turn: send the conversation with `messages` at its end, and store them and the answer.
 
-    If it fails nothing is stored, `messages` included.
+    With a `loop` the turn goes on while the model calls tools. Each round is stored as it ends,
+    together; the reply is the last answer. If a call fails, nothing of it is stored, nor
+    `messages` if it was the first.
     """
 
     options: SendOptions = field(default_factory=SendOptions)
     messages: Sequence[Message] = ()
+    context: Sequence[Message] = ()
+    """Sent in front of `messages`, never stored."""
+    history: Sequence[Message] | None = None
+    """Sent in the place of the compressed and incremental zones, which stay as they are."""
+    loop: ToolLoop | None = None
 
     def patience(self, turn_timeout: float) -> float:
         """The turn's deadline and some slack; see `SendOptions.timeout`."""
@@ -227,11 +235,15 @@ class Send(Ask[Completion], frozen=True):
 class SendStream(Ask[Stream], frozen=True):
     """One turn, streamed. The reply comes as soon as the turn is accepted; iterating waits.
 
-    `messages` and the answer are stored together when the stream ends, by the conversation.
+    `messages` and the answer are stored together when the stream ends, by the conversation. The
+    fields are those of `Send`; between the rounds of a `loop` stands a `RoundFinished`.
     """
 
     options: SendOptions = field(default_factory=SendOptions)
     messages: Sequence[Message] = ()
+    context: Sequence[Message] = ()
+    history: Sequence[Message] | None = None
+    loop: ToolLoop | None = None
 
 
 class Compress(Ask[CompressionReport], frozen=True):

@@ -24,6 +24,7 @@ __all__ = [
     "Assembly",
     "Finished",
     "ReasoningDelta",
+    "RoundFinished",
     "StreamEvent",
     "TextDelta",
     "ToolCallDelta",
@@ -65,13 +66,21 @@ class UsageReported(Struct, frozen=True):
     usage: Usage
 
 
+class RoundFinished(Struct, frozen=True):
+    """The model's tool calls were answered and the model is asked again: more follows."""
+
+    completion: Completion
+    """What called for the tools."""
+    results: tuple[Message, ...]
+
+
 class Finished(Struct, frozen=True):
     """The end: the whole answer. Nothing follows."""
 
     completion: Completion
 
 
-StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | UsageReported | Finished
+StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | UsageReported | RoundFinished | Finished
 
 
 # What servers make calls of when they understand it: DeepSeek's DSML and older tokens, Kimi's, the
@@ -121,8 +130,13 @@ class Assembly:
                 self._add_call(event)
             case UsageReported(usage):
                 self.usage = usage
+            case RoundFinished():
+                self._begin_anew()
             case Finished(completion):
                 self.completion = completion
+
+    def _begin_anew(self) -> None:
+        self._text, self._reasoning, self._calls = [], [], {}
 
     def _add_call(self, delta: ToolCallDelta) -> None:
         call = self._calls.setdefault(delta.index, _Call())

@@ -7,7 +7,7 @@ was made from and onto all that only added to them since.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent_context.compression.editor import Editor, edited
@@ -150,7 +150,7 @@ class Compressor:
             removed_ids=_gone(base, zones),
             shortened_ids=tuple(done.shortened),
             summary_id=summary.id if summary else None,
-            usage=_sum(done.usage),
+            usage=Usage.total(done.usage),
         )
         return Compaction(base, upto, zones.compressed, kept, summary, report)
 
@@ -174,17 +174,3 @@ def _gone(before: Zones, after: Zones) -> tuple[MessageId, ...]:
     left = {record.id for record in (*after.compressed, *after.incremental)}
     was = (*before.compressed, *before.incremental)
     return tuple(record.id for record in was if record.id not in left)
-
-
-def _sum(usages: Sequence[Usage]) -> Usage:
-    def total(figures: list[int | None]) -> int | None:
-        known = [figure for figure in figures if figure is not None]
-        return sum(known) if known else None
-
-    return Usage(
-        input_tokens=total([usage.input_tokens for usage in usages]),
-        output_tokens=total([usage.output_tokens for usage in usages]),
-        cached_tokens=total([usage.cached_tokens for usage in usages]),
-        cache_write_tokens=total([usage.cache_write_tokens for usage in usages]),
-        reasoning_tokens=total([usage.reasoning_tokens for usage in usages]),
-    )

@@ -28,7 +28,14 @@ from agent_context.conversation.exchange import Exchange, scratch_of
 from agent_context.conversation.prefixes import prefix_of
 from agent_context.conversation.settings import Settings
 from agent_context.conversation.state import State, views
-from agent_context.conversation.turns import PrefixLost, SwapWanted, TurnEnded, TurnOverdue, Turns
+from agent_context.conversation.turn import (
+    PrefixLost,
+    RoundEnded,
+    SwapWanted,
+    TurnEnded,
+    TurnOverdue,
+)
+from agent_context.conversation.turns import Turns
 from agent_context.errors import ConversationClosed, InvalidOptions, UsageMistake
 from agent_context.events import ChangeEvent
 from agent_context.jsonl import exported
@@ -79,6 +86,7 @@ Report = (
     TurnEnded
     | TurnOverdue
     | SwapWanted
+    | RoundEnded
     | PrefixLost
     | Abandoned
     | CompressionEnded
@@ -242,8 +250,9 @@ class _Conversation(Guarded):
         before, totals = books.before(), books.totals
 
         def report() -> LedgerReport:
+            whole, stored = exchange.instructed(zones, chosen), len(zones.incremental)
             breakdown = exchange.measure(zones, scratch, chosen)
-            prefix = prefix_of(exchange, before, zones, (), scratch, chosen, breakdown)
+            prefix = prefix_of(exchange, before, whole, stored, scratch, chosen, breakdown)
             return replace(totals, next=prefix.report)
 
         return io_loop().offload(report)
@@ -275,6 +284,8 @@ class _Conversation(Guarded):
                 turns.overdue(turn_id)
             case SwapWanted():
                 turns.swap(report)
+            case RoundEnded():
+                turns.round(report)
             case PrefixLost():
                 turns.books.lost(report.turn_id, report.report)
             case Abandoned(asked):

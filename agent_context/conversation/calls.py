@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from agent_context.breakdown import Breakdown
 from agent_context.compression.editor import Edit, Editor
 from agent_context.compression.run import Compaction, Compressor
@@ -19,13 +21,14 @@ from agent_context.errors import BackendError, ContextFull, ErrorKind
 from agent_context.ledger import PrefixReport
 from agent_context.messages import Completion, Message
 from agent_context.options import SendOptions
-from agent_context.records import Record
+from agent_context.records import Record, record_of
+from agent_context.rounds import Round, ToolLoop
 from agent_context.runtime import inside, io_loop
 from agent_context.stream import Channel
-from agent_context.stream_events import Assembly
+from agent_context.stream_events import Assembly, RoundFinished
 from agent_context.zones import Zones
 
-__all__ = ["Call", "Swap", "compaction_of", "converse"]
+__all__ = ["Call", "Keep", "RoundKept", "Swap", "compaction_of", "converse"]
 
 _TRIES = 3
 _TARGET = 0.8
@@ -45,6 +48,11 @@ class Call:
     editor: Editor | None
     records: tuple[Record, ...]
     """What is said with the turn, behind the stored messages."""
+    context: tuple[Record, ...]
+    """What stands in front of it and is never stored."""
+    history: Zones | None
+    """What is sent in the place of the stored zones."""
+    loop: ToolLoop | None
     channel: Channel | None
     before: Before
     broken: Callable[[PrefixReport], object]
@@ -60,6 +68,12 @@ class Call:
     """How the request that was sent compares with the one before it."""
     overflowed: bool = False
     """The vendor found the request too long although it was counted to fit."""
+    own: frozenset[str] = frozenset()
+    """Ids of what the turn has stored so far."""
+    calling: Completion | None = None
+    """The answer whose tool calls are being carried out."""
+    results: list[Message] = field(default_factory=list[Message])
+    """What has come of them so far."""
 
     @property
     def share(self) -> float:
@@ -67,11 +81,61 @@ class Call:
         return self.breakdown.total / self.breakdown.window if self.breakdown else 0.0
 
 
-async def converse(call: Call, zones: Zones, swap: Swap) -> Completion:
-    """Make the request fit, send it, and return the answer.
+class RoundKept(Struct, frozen=True):
+    """A round is stored."""
 
-    Raises `ContextFull` before any network traffic, and what the backend raises.
+    zones: Zones
+    own: frozenset[str]
+    records: tuple[Record, ...]
+    """What other turns had to say meanwhile, for the next call."""
+    answer: Message
+    """As it was stored, and so are the results."""
+    results: tuple[Message, ...]
+
+
+Keep = Callable[[Completion, tuple[Message, ...]], Awaitable[RoundKept]]
+"""Stores a round: the answer and the results of its calls."""
+
+
+async def converse(call: Call, zones: Zones, swap: Swap, keep: Keep) -> Completion:
+    """Make the request fit, send it, and return the answer; with a loop, the last one.
+
+    Raises `ContextFull` before any network traffic, and what the backend or the loop raises.
     """
+    if call.loop is not None and call.options.commit == "manual":
+        call.history = call.history or zones  # the rounds are stored nowhere else
+    zones = call.history or zones
+    while True:
+        completion = await _answered(call, zones, swap)
+        if call.loop is None or not completion.message.tool_calls:
+            return completion
+        call.calling = completion
+        answers = await call.loop.answer(completion, call.results.append)
+        if answers is None:
+            return completion
+        zones = await _next_round(call, zones, keep, completion, answers)
+
+
+async def _next_round(
+    call: Call, zones: Zones, keep: Keep, completion: Completion, answers: Round
+) -> Zones:
+    kept = await keep(completion, tuple(answers.results))
+    completion = completion.model_copy(update={"message": kept.answer})
+    if call.history is not None:
+        said = (kept.answer, *kept.results)
+        zones = zones.extend((*call.records, *map(record_of, said)))
+    else:
+        zones, call.own = kept.zones, kept.own
+    call.records, call.calling, call.results = kept.records, None, []
+    if answers.options is not None:
+        call.options = answers.options.over(call.options)
+    if call.channel is not None:
+        await call.channel.put(RoundFinished(completion, kept.results))
+    call.assembly, call.overflowed = Assembly(), False
+    return zones
+
+
+async def _answered(call: Call, zones: Zones, swap: Swap) -> Completion:
     while True:
         zones = await _fitted(call, zones, swap)
         try:
@@ -90,30 +154,52 @@ def _worth_compressing(call: Call, error: BackendError) -> bool:
 
 async def _answer(call: Call, zones: Zones) -> Completion:
     exchange, options = call.exchange, call.options
-    _compare(call, zones)
-    request = exchange.request(zones.extend(call.records), scratch_of(options), options)
+    said, trailing = _laid_out(call, zones)
+    _compare(call, said, trailing)
+    request = exchange.request(said, trailing, options)
     if call.channel is None:
         return await exchange.complete(request)
     return await exchange.stream(request, call.assembly, call.channel.put)
 
 
-def _compare(call: Call, zones: Zones) -> None:
+def _laid_out(call: Call, zones: Zones) -> tuple[Zones, tuple[Record, ...]]:
+    """The request's zones and what trails them.
+
+    What is never stored follows all that is; with a context so do the turn's own messages, which
+    stand behind it, or else the next request would not begin with this one.
+    """
+    scratch = scratch_of(call.options)
+    if not call.context:
+        return zones.extend(call.records), scratch
+    start = len(zones.incremental)
+    for record in reversed(zones.incremental):
+        if record.id not in call.own:
+            break
+        start -= 1
+    own = zones.incremental.drop(start)
+    return zones.rewind(start), (*call.context, *own, *call.records, *scratch)
+
+
+def _compare(call: Call, zones: Zones, trailing: tuple[Record, ...]) -> None:
     if call.breakdown is None:
         return
-    exchange, options, scratch = call.exchange, call.options, scratch_of(call.options)
+    exchange, options = call.exchange, call.options
     before = Before(call.before.last, call.before.compressed or call.compressed)
-    call.prefix = prefix_of(exchange, before, zones, call.records, scratch, options, call.breakdown)
+    stored = len(zones.incremental) - (0 if call.context else len(call.records))
+    zones = exchange.instructed(zones, options)
+    call.prefix = prefix_of(exchange, before, zones, stored, trailing, options, call.breakdown)
     if call.prefix.report.cause is not None:
         call.broken(call.prefix.report)
 
 
 async def _measured(call: Call, zones: Zones) -> Breakdown:
-    exchange, options, whole = call.exchange, call.options, zones.extend(call.records)
-    scratch = scratch_of(options)
-    if exchange.weighs_quickly(whole, scratch, options):
-        weighed = exchange.weigh(whole, scratch, options)
+    exchange, options = call.exchange, call.options
+    whole = zones.extend(call.records)
+    passing = (*call.context, *scratch_of(options))
+    if exchange.weighs_quickly(whole, passing, options):
+        weighed = exchange.weigh(whole, passing, options)
     else:
-        weighed = await io_loop().offload(exchange.weigh, whole, scratch, options)
+        weighed = await io_loop().offload(exchange.weigh, whole, passing, options)
     exchange.forget_all_but(whole, options)
     call.weighed = weighed.total
     call.breakdown = breakdown = call.exchange.calibration.applied(weighed)
@@ -148,9 +234,10 @@ async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -
         raise _full(breakdown, str(refusal)) from refusal
     if compaction is None:
         raise _full(breakdown, "there is nothing left to compress")
-    zones = await swap(compaction)
     call.compressed = True
-    return zones
+    if call.history is not None:
+        return compaction.onto(zones) or zones
+    return await swap(compaction)
 
 
 async def compaction_of(
@@ -199,5 +286,6 @@ def _full(breakdown: Breakdown, why: str) -> ContextFull:
         incremental=breakdown.incremental,
         scratch=breakdown.scratch,
         tools=breakdown.tools,
+        instructions=breakdown.instructions,
         why=why,
     )

@@ -51,7 +51,10 @@ def scratch_of(options: SendOptions) -> tuple[Record, ...]:
 class Exchange:
     """One conversation's dealings with one backend: it remembers counts and rendered bytes."""
 
-    __slots__ = ("_counts", "_head", "_rendering", "backend", "calibration", "conversation_id")
+    __slots__ = (
+        "_counts", "_head", "_instructions", "_rendering", "backend", "calibration",
+        "conversation_id",
+    )  # fmt: skip
 
     def __init__(self, backend: ContextBackend, conversation_id: str) -> None:
         self.backend = backend
@@ -60,6 +63,7 @@ class Exchange:
         self._rendering = Rendering()
         self._counts: tuple[ModelFacts, dict[bool, Counts]] | None = None
         self._head: tuple[tuple[object, ...], Mapping[str, bytes]] | None = None
+        self._instructions: tuple[str, Record] | None = None
 
     def facts(self, options: SendOptions) -> ModelFacts:
         """What is known of the model that these options name."""
@@ -80,6 +84,23 @@ class Exchange:
         backend = self.backend
         facts = replace(facts, sends_reasoning=False) if silent else facts
         return Counts(lambda message: backend.estimate_tokens(message, facts))
+
+    def instructed(self, zones: Zones, options: SendOptions) -> Zones:
+        """The zones with the turn's instructions behind the immutable one."""
+        told = self._told(options)
+        if not told:
+            return zones
+        immutable = zones.immutable.extend(told)
+        return Zones(immutable, zones.compressed, zones.incremental, zones.open_calls)
+
+    def _told(self, options: SendOptions) -> tuple[Record, ...]:
+        text, known = options.instructions, self._instructions
+        if not text:
+            return ()
+        if known is None or known[0] != text:
+            # One record while the text stays, so that what was rendered and counted stays too.
+            known = self._instructions = text, record_of(self.backend.system_message(text))
+        return known[1:]
 
     def head(self, options: SendOptions) -> Mapping[str, bytes]:
         """What a prompt cache looks at beside the messages; one object while nothing changes."""
@@ -105,6 +126,7 @@ class Exchange:
             incremental=counts.total(zones.incremental),
             scratch=counts.total(trailing),
             tools=count_tools(options.tools, facts),
+            instructions=counts.total(self._told(options)),
             overhead=count_overhead(facts, options),
             reserve=options.max_tokens or min(facts.default_reserve, window // 4),
             window=window,
@@ -116,7 +138,8 @@ class Exchange:
     ) -> bool:
         """Whether `weigh` takes next to no time: almost everything was counted before."""
         few = len(zones) <= _FEW and is_loaded(self.facts(options).vocabulary)
-        return few and self.counts(options).missing(chain(zones, trailing)) <= _LITTLE
+        said = chain(self._told(options), zones, trailing)
+        return few and self.counts(options).missing(said) <= _LITTLE
 
     def forget_all_but(self, zones: Zones, options: SendOptions) -> None:
         """Let go of counts of what the conversation doesn't hold any more, if they are many."""
@@ -146,7 +169,7 @@ class Exchange:
         """The request for these messages."""
         return Request(
             conversation_id=self.conversation_id,
-            zones=zones,
+            zones=self.instructed(zones, options),
             trailing=trailing,
             options=options,
             facts=self.facts(options),

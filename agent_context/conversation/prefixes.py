@@ -51,19 +51,22 @@ def prefix_of(
     exchange: Exchange,
     before: Before,
     zones: Zones,
-    records: tuple[Record, ...],
+    stored: int,
     trailing: tuple[Record, ...],
     options: SendOptions,
     breakdown: Breakdown,
 ) -> Prefix:
-    """Compare the request that says `zones`, `records` and `trailing`, and takes `breakdown`."""
+    """Compare the request that says `zones` and `trailing`, and takes `breakdown`.
+
+    So many of its incremental messages are `stored`.
+    """
     last, rule = before.last, exchange.facts(options).cache
     sent = Sent(
         backend=exchange.backend,
         head=exchange.head(options),
-        zones=zones.extend(records) if records else zones,
+        zones=zones,
         trailing=trailing,
-        stored=len(zones.incremental),
+        stored=stored,
         tokens=breakdown.total - breakdown.scratch,
         when=time.monotonic(),
     )

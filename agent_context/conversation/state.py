@@ -18,7 +18,7 @@ from agent_context.records import Record, record_of, with_id
 from agent_context.runtime import Delivery, Reply
 from agent_context.zones import Zones
 
-__all__ = ["State", "views"]
+__all__ = ["State", "at_rest", "views"]
 
 logger = logging.getLogger(__name__)
 
@@ -106,10 +106,7 @@ class State:
 
     def at_rest_all(self, messages: object) -> tuple[Record, ...]:
         """Records that may enter the zones together. Raises `InvalidMessage`."""
-        if isinstance(messages, str | Message) or not isinstance(messages, Iterable):
-            raise InvalidMessage(f"messages: a list of Message, not {type(messages).__name__}")
-        records = [_record(item) for item in cast("Iterable[object]", messages)]
-        return self.fresh(records)
+        return self.fresh(at_rest(messages))
 
     def fresh(self, records: Iterable[Record]) -> tuple[Record, ...]:
         """These records, under new ids where theirs are taken."""
@@ -135,6 +132,13 @@ class State:
         if self._ids is None:
             self._ids = {record.id for record in self.zones}
         return message_id in self._ids
+
+
+def at_rest(messages: object) -> tuple[Record, ...]:
+    """These messages as records, whatever their ids. Raises `InvalidMessage`."""
+    if isinstance(messages, str | Message) or not isinstance(messages, Iterable):
+        raise InvalidMessage(f"messages: a list of Message, not {type(messages).__name__}")
+    return tuple(_record(item) for item in cast("Iterable[object]", messages))
 
 
 def _record(item: object) -> Record:

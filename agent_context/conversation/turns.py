@@ -9,21 +9,26 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
-
-from msgspec import Struct
 
 from agent_context import events
 from agent_context.checks import checked
 from agent_context.compression.run import Compaction
 from agent_context.conversation import edits
-from agent_context.conversation.calls import Call, converse
+from agent_context.conversation.calls import Call, RoundKept, converse
 from agent_context.conversation.exchange import Exchange
 from agent_context.conversation.prefixes import Books
 from agent_context.conversation.settings import Settings
-from agent_context.conversation.state import State
+from agent_context.conversation.state import State, at_rest, views
+from agent_context.conversation.turn import (
+    PrefixLost,
+    RoundEnded,
+    SwapWanted,
+    Turn,
+    TurnEnded,
+    TurnOverdue,
+)
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
@@ -32,77 +37,22 @@ from agent_context.errors import (
     TurnCancelled,
     TurnTimeout,
 )
-from agent_context.ledger import PrefixReport
-from agent_context.messages import Completion, Message, new_id
+from agent_context.messages import Completion, Message
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
 from agent_context.records import Record
 from agent_context.ref import Abandoned
-from agent_context.runtime import Job, Reply, Timer, io_loop
+from agent_context.rounds import ToolLoop
+from agent_context.runtime import Reply, io_loop
 from agent_context.stream import Channel, Stream
+from agent_context.vector import EMPTY, Vector
 from agent_context.zones import Zones
 
-__all__ = ["PrefixLost", "SwapWanted", "TurnEnded", "TurnOverdue", "Turns"]
+__all__ = ["Turns"]
 
 _MOST_WAITING: Final = 1_000
 _GRACE: Final = 5.0
 """Seconds that a cancelled call has to end before the turn ends without it."""
-
-
-class TurnEnded(Struct, frozen=True):
-    """The job is over."""
-
-    turn_id: str
-    completion: Completion | None = None
-    error: BaseException | None = None
-
-
-class TurnOverdue(Struct, frozen=True):
-    """The turn's deadline has passed."""
-
-    turn_id: str
-
-
-class SwapWanted(Struct, frozen=True):
-    """A turn's own compression is ready."""
-
-    turn_id: str
-    compaction: Compaction
-    reply: Reply[Zones]
-
-
-class PrefixLost(Struct, frozen=True):
-    """A turn's request goes out that doesn't begin with the last one."""
-
-    turn_id: str
-    report: PrefixReport
-
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """One turn, from its acceptance to its end."""
-
-    asked: Send | SendStream
-    options: SendOptions
-    records: tuple[Record, ...]
-    id: str = field(default_factory=new_id)
-    channel: Channel | None = None
-    replies: list[Reply[Completion]] = field(default_factory=list[Reply[Completion]])
-    deadline: float = 0.0
-    """On the monotonic clock."""
-    timer: Timer | None = None
-    """Ends the turn at its deadline while it waits."""
-    job: Job | None = None
-    call: Call | None = None
-    after: Record | None = None
-    """The last stored message that the request held."""
-    why_aborted: AgentContextError | None = None
-    keep: bool = True
-
-    def filled_past_soft_limit(self) -> bool:
-        """Whether the request took more of the window than `soft_limit` allows."""
-        limit, call = self.options.soft_limit, self.call
-        return limit is not None and call is not None and call.share > limit
 
 
 class Turns:
@@ -135,7 +85,11 @@ class Turns:
     def accept(self, asked: Send | SendStream) -> Reply[Completion] | Stream:
         """Begin or queue a turn, by `options.on_busy`."""
         options = checked("options", asked.options, SendOptions).over(self._settings.options)
+        if asked.loop is not None:
+            checked("loop", asked.loop, ToolLoop)
         turn = Turn(asked, options, self._state.at_rest_all(asked.messages))
+        turn.context = at_rest(asked.context)
+        turn.history = None if asked.history is None else Vector.of(at_rest(asked.history))
         turn.keep = options.on_abort == "keep"
         turn.deadline = time.monotonic() + options.timeout
         answer = self._answer(turn)
@@ -178,13 +132,7 @@ class Turns:
     def _steer(self, turn: Turn) -> None:
         """Join the turn that goes next if it steers too, or else go next."""
         following = self.waiting[0] if self.waiting else None
-        joins = (
-            following is not None
-            and following.options.on_busy == "steer"
-            and turn.channel is None
-            and following.channel is None
-        )
-        if following is None or not joins:
+        if following is None or not (following.joins() and turn.joins()):
             self._wait(turn, first=True)
             return
         following.records += turn.records
@@ -196,7 +144,9 @@ class Turns:
 
     def _begin(self, turn: Turn) -> None:
         state = self._state
-        if not (len(state.zones) or turn.records or turn.options.scratch):
+        history = turn.history
+        said = turn.records or turn.context or turn.options.scratch or history
+        if not (len(state.zones) or said):
             self._fail(turn, InvalidOptions("there is nothing to send: no message was ever said"))
             return
         if turn.timer is not None:
@@ -209,6 +159,9 @@ class Turns:
             strategy=self._settings.strategy,
             editor=self._settings.editor,
             records=turn.records,
+            context=turn.context,
+            history=None if history is None else Zones(state.zones.immutable, EMPTY, history),
+            loop=turn.asked.loop,
             channel=turn.channel,
             before=self.books.before(),
             broken=lambda report: self._post(PrefixLost(turn.id, report)),
@@ -224,11 +177,16 @@ class Turns:
             post(SwapWanted(turn_id, compaction, reply))
             return await reply
 
+        async def keep(completion: Completion, results: tuple[Message, ...]) -> RoundKept:
+            reply: Reply[RoundKept] = Reply()
+            post(RoundEnded(turn_id, completion, results, reply))
+            return await reply
+
         async def work() -> None:
             # On the loop itself: a timer of its own would cost two calls across threads.
             overdue = asyncio.get_running_loop().call_later(seconds, post, TurnOverdue(turn_id))
             try:
-                post(TurnEnded(turn_id, completion=await converse(call, zones, swap)))
+                post(TurnEnded(turn_id, completion=await converse(call, zones, swap, keep)))
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
@@ -258,20 +216,55 @@ class Turns:
             self._fail(turn, error)
         return turn
 
+    def round(self, ended: RoundEnded) -> None:
+        """Store a round of a running turn, and answer with what the next call says."""
+        turn = self.running
+        if turn is None or turn.id != ended.turn_id:
+            ended.reply.set_error(TurnCancelled("the turn has ended"))
+            return
+        try:
+            self._heard(turn, ended.completion)
+            said = (ended.completion.message, *ended.results)
+            if turn.options.commit == "auto":
+                said = self._store(turn, *said)
+            turn.records = self._steered(turn)
+        except Exception as error:  # noqa: BLE001 - a round that can't be stored ends its turn
+            ended.reply.set_error(error)
+            return
+        zones = edits.seen(self._state.zones, turn.after)
+        ended.reply.set(RoundKept(zones, turn.own, turn.records, said[0], said[1:]))
+
+    def _steered(self, turn: Turn) -> tuple[Record, ...]:
+        """What the turns at hand say that want to join this one, which answers them too."""
+        said: tuple[Record, ...] = ()
+        while self.waiting and self.waiting[0].joins():
+            joining = self.waiting.popleft()
+            self._release(joining)
+            said += joining.records
+            turn.replies += joining.replies
+        return said
+
     def _complete(self, turn: Turn, completion: Completion) -> None:
-        message, stored = completion.message, turn.options.commit == "auto"
-        if stored:
-            message = self._store(turn, message)
-        if turn.call is not None:
-            turn.call.exchange.learn(turn.call.weighed, completion)
-            self.books.enter(turn.id, turn.call.prefix, completion.usage, stored=stored)
+        message = completion.message
+        self._heard(turn, completion)
+        if turn.options.commit == "auto":
+            (message,) = self._store(turn, message)
         self._settle(turn, completion.model_copy(update={"message": message}))
 
-    def _store(self, turn: Turn, answer: Message) -> Message:
-        """Keep what the turn said and heard; returns the answer as it was stored."""
-        said = self._state.at_rest_all((*(r.message for r in turn.records), answer))
+    def _heard(self, turn: Turn, completion: Completion) -> None:
+        if turn.call is None:
+            return
+        stored = turn.options.commit == "auto"
+        turn.call.exchange.learn(turn.call.weighed, completion)
+        self.books.enter(turn.id, turn.call.prefix, completion.usage, stored=stored)
+
+    def _store(self, turn: Turn, *heard: Message) -> tuple[Message, ...]:
+        """Keep what the turn said and heard since; returns what it heard as it was stored."""
+        said = self._state.at_rest_all((*(r.message for r in turn.records), *heard))
         edits.store(self._state, said, after=turn.after)
-        return said[-1].message
+        turn.records, turn.after = (), said[-1]
+        turn.own |= {record.id for record in said}
+        return views(said[-len(heard) :])
 
     def _settle(self, turn: Turn, completion: Completion) -> None:
         self._release(turn)
@@ -283,11 +276,9 @@ class Turns:
     def _break_off(self, turn: Turn, error: BaseException) -> None:
         """End a turn that didn't get to its end: keep what had arrived, if it may be kept."""
         kept = None
-        arrived = turn.call.assembly if turn.call is not None else None
-        if turn.keep and arrived is not None and turn.options.commit == "auto":
-            kept = arrived.interrupted()
-        if kept is not None:
-            kept = self._store(turn, kept)
+        left = turn.left() if turn.keep and turn.options.commit == "auto" else ()
+        if left:
+            kept = self._store(turn, *left)[0]
             self.books.remember(turn.call.prefix if turn.call else None, stored=True)
         self._fail(turn, error, kept=kept)
 

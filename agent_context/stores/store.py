@@ -147,8 +147,9 @@ class Store(ABC):
     def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
         """Become the owner, with a new epoch; the conversation is made if there is none.
 
-        `parent` is kept when it is made. Raises `OwnedElsewhere` while another live node owns it
-        and `ConversationDeleted` for one that was deleted.
+        `parent` is kept when it is made. Raises `OwnedElsewhere` while another live node owns it,
+        `ConversationDeleted` for one that was deleted, and `UnknownConversation` for a parent that
+        can't be had as it was then.
         """
 
     @abstractmethod
@@ -160,9 +161,12 @@ class Store(ABC):
         """Keep each write or refuse it, all in one transaction, durable when this returns.
 
         The answer says for each what it was refused for: `Fenced` if `epoch` is over or the
-        entries don't follow on `head`. A write that is kept already (same epoch and numbers, after
-        a lost connection) counts as kept. There are no two writes of one conversation in a batch
-        whose entries don't follow one another. Raises if nothing at all was kept.
+        entries don't follow on `head`, a bare `StoreError` if a key is used already or something
+        in it can't be kept. What is refused does not hurt the others. A write that is kept already
+        (same epoch, numbers and contents, after a lost connection) counts as kept, as does a draft
+        whose time is over: the same epoch has written on. There are no two writes of one
+        conversation in a batch whose entries don't follow one another. Raises if nothing at all
+        was kept.
         """
 
     @abstractmethod
@@ -176,14 +180,18 @@ class Store(ABC):
     def load(self, conversation_id: str, *, upto: int | None = None) -> Log:
         """What makes the conversation as it is, or as it was after entry `upto`.
 
-        Also of a deleted one, while forks need it. Raises `UnknownConversation`.
+        A deleted one is read by those who load its forks, as far as forks need it. Raises
+        `UnknownConversation`, also for a state whose entries a vacuum removed.
         """
 
     @abstractmethod
     def entries(
         self, conversation_id: str, *, after: int = 0, upto: int | None = None, limit: int = 1000
     ) -> Sequence[Entry]:
-        """The log behind entry `after`, oldest first, its parent's not included."""
+        """The log behind entry `after`, oldest first, its parent's not included.
+
+        A deleted conversation is read as `load` reads it. Raises `UnknownConversation`.
+        """
 
     @abstractmethod
     def find(self, conversation_id: str, key: str) -> Entry | None:
@@ -198,7 +206,11 @@ class Store(ABC):
 
     @abstractmethod
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
-        """Entries that hold words of `text`, the best first."""
+        """Entries that hold words of `text` or words that begin so, the best first.
+
+        Words are found in their parts too: `config` in `loadConfig` and `load_config`, and two
+        neighbouring characters in a script without spaces. Any text will do.
+        """
 
     @abstractmethod
     def about(self, conversation_id: str) -> About | None:
