@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,14 +99,20 @@ class Root:
         with _refusals(name), self._directory(above, make=True) as directory:
             directory.replace(last, content)
 
-    def files(self, *, depth: int = 16, count: int = 10_000) -> Iterator[Found]:
+    def files(
+        self,
+        *,
+        depth: int = 16,
+        count: int = 10_000,
+        skip: Callable[[str], bool] = lambda name: False,  # noqa: ARG005 - nothing is skipped
+    ) -> Iterator[Found]:
         """Regular files in a stable order, those of a directory before those below it.
 
         At most `count` of them, from at most `depth` directories down: 0 is the root alone.
-        Directories that can't be read are passed over.
+        Directories that can't be read are passed over, and whatever has a name to `skip`.
         """
         with _refusals(str(self.path)), self._directory([]) as top:
-            for number, found in enumerate(_listed(top, "", depth)):
+            for number, found in enumerate(_listed(top, "", depth, skip)):
                 if number >= count:
                     return
                 yield found
@@ -197,9 +203,13 @@ class _Directory:
         return name if self.descriptor is not None else str(self.path / name)
 
 
-def _listed(directory: _Directory, prefix: str, depth: int) -> Iterator[Found]:
+def _listed(
+    directory: _Directory, prefix: str, depth: int, skip: Callable[[str], bool]
+) -> Iterator[Found]:
     below: list[str] = []
     for entry in directory.scan():
+        if skip(entry.name):
+            continue
         with suppress(OSError):  # it may be gone by now
             if entry.is_file(follow_symlinks=False):
                 yield Found(prefix + entry.name, entry.stat(follow_symlinks=False).st_size)
@@ -207,7 +217,7 @@ def _listed(directory: _Directory, prefix: str, depth: int) -> Iterator[Found]:
                 below.append(entry.name)
     for name in below if depth else ():
         with suppress(OSError, PathRefused), directory.entered(name) as child:
-            yield from _listed(child, f"{prefix}{name}/", depth - 1)
+            yield from _listed(child, f"{prefix}{name}/", depth - 1, skip)
 
 
 def _refuse_link(path: Path) -> None:

@@ -221,14 +221,13 @@ async def _fitted(call: Call, zones: Zones, swap: Swap) -> Zones:
 
 
 async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -> Zones:
-    stored = breakdown.immutable + breakdown.compressed + breakdown.incremental
-    room = breakdown.window - breakdown.reserve - (breakdown.total - stored)
+    room = breakdown.free + _stored(breakdown)
     if room <= breakdown.immutable:
         raise _full(breakdown, "what can't be compressed is too much by itself")
     budget = int(room * _TARGET)
     try:
         compaction = await compaction_of(
-            call.exchange, call.options, call.strategy, call.editor, zones, budget
+            call.exchange, call.options, call.strategy, call.editor, zones, budget, room
         )
     except Refused as refusal:
         raise _full(breakdown, str(refusal)) from refusal
@@ -240,6 +239,10 @@ async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -
     return await swap(compaction)
 
 
+def _stored(breakdown: Breakdown) -> int:
+    return breakdown.immutable + breakdown.compressed + breakdown.incremental
+
+
 async def compaction_of(
     exchange: Exchange,
     options: SendOptions,
@@ -247,20 +250,24 @@ async def compaction_of(
     editor: Editor | None,
     zones: Zones,
     budget: int | None = None,
+    room: int = 0,
 ) -> Compaction | None:
     """What `strategy` makes of `zones`; None if there is nothing to do.
 
-    Without a `budget` (tokens of the three zones) it aims at half of what there is.
+    Without a `budget` (tokens of the three zones, of which there is `room` for) it aims at half of
+    what there is.
     """
     if budget is None:
         whole = await io_loop().offload(exchange.measure, zones, (), options)
-        budget = (whole.immutable + whole.compressed + whole.incremental) // 2
+        budget = _stored(whole) // 2
+        room = whole.free + _stored(whole)
     compressor = Compressor(
         count=exchange.counts(options).of,
         summariser=Summariser(exchange, options),
         editor=_guarded(editor, exchange.conversation_id),
     )
-    return await compressor.run(strategy, zones, int(budget / exchange.calibration.factor))
+    factor = exchange.calibration.factor
+    return await compressor.run(strategy, zones, int(budget / factor), int(room / factor))
 
 
 def _guarded(editor: Editor | None, conversation_id: str) -> Editor | None:
