@@ -80,8 +80,9 @@ def _report(skipped: Sequence[Skipped], conflict: ToolConflict) -> None:
 
 def _as_careful(kept: Tool, other: Tool) -> Tool:
     """The kept tool, with the need for approval that the other has."""
-    careful = isinstance(other, CallableTool) and other.approval != "never"
-    if not careful or not isinstance(kept, CallableTool) or kept.approval == "require":
+    if not isinstance(kept, CallableTool) or kept.approval == "require":
+        return kept
+    if not isinstance(other, CallableTool) or other.approval == "never":
         return kept
     return kept.model_copy(update={"approval": partial(_either, kept, other)})
 
