@@ -134,7 +134,8 @@ def _message(item: object, where: str) -> Message | Quarantined:
     fields = cast("dict[str, Any]", item)
     try:
         message = Message.model_validate({k: v for k, v in fields.items() if k != "zone"})
-        record_of(message)
+        if message.model_extra:
+            record_of(message)  # refuses what a text that was mended may hold
     except InvalidMessage as error:
         return Quarantined(where, raw_of(fields), str(error))
     return message

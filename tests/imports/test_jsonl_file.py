@@ -119,6 +119,33 @@ def test_threads_and_processes_append_whole_lines(tmp_path: Path) -> None:
     assert not file.torn.exists()
 
 
+@pytest.mark.parametrize("acknowledged", [1, 2, 5, 9, 14])
+def test_a_killed_writer_loses_nothing_that_it_had_acknowledged(
+    tmp_path: Path, acknowledged: int
+) -> None:
+    file = JsonlFile(tmp_path / "chat.jsonl")
+    program = (
+        "import sys; from agent_context import Message\n"
+        "from agent_context.imports import JsonlFile\n"
+        "for n in range(10**6):\n"
+        "    JsonlFile(sys.argv[1]).append([Message.user(f'{n} ' + 'x' * 200_000)])\n"
+        "    print(n, flush=True)"
+    )
+    command = [sys.executable, "-c", program, str(file.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        last = [int(writer.stdout.readline()) for _ in range(acknowledged)][-1]
+        writer.kill()
+
+    file.append(said("next"))
+
+    *kept, behind = (text.split()[0] for text in texts(file))
+    assert behind == "next"
+    assert kept == [str(n) for n in range(len(kept))]
+    assert len(kept) > last
+    assert file.read().quarantined == ()
+
+
 def test_the_lines_are_what_a_conversation_exports(tmp_path: Path) -> None:
     file = JsonlFile(tmp_path / "chat.jsonl")
     [message] = said("a")
