@@ -21,9 +21,11 @@ __all__ = [
     "Popped",
     "PrefixBroken",
     "Removed",
+    "Restored",
     "Retained",
     "Rewound",
     "TurnFailed",
+    "TurnLost",
     "Updated",
 ]
 
@@ -117,6 +119,13 @@ class Rewound(_Change, frozen=True, kw_only=True):
     removed: tuple[Message, ...]
 
 
+class Restored(_Change, frozen=True, kw_only=True):
+    """The last rewind was taken back; the zones that it may change, as they are now."""
+
+    compressed: tuple[Message, ...]
+    incremental: tuple[Message, ...]
+
+
 class Cancelled(_Change, frozen=True, kw_only=True):
     """A turn was cut short on somebody's wish. What it leaves has an event of its own."""
 
@@ -128,6 +137,17 @@ class TurnFailed(_Change, frozen=True, kw_only=True):
 
     turn_id: str
     error: BaseException
+
+
+class TurnLost(_Change, frozen=True, kw_only=True):
+    """A turn was running when its process ended; the conversation was opened again.
+
+    What is known of it was stored before this, each message with an event of its own.
+    """
+
+    turn_id: str
+    kept: tuple[Message, ...]
+    """What was stored: what the turn said, and what had arrived and was noted down."""
 
 
 class PrefixBroken(_Change, frozen=True, kw_only=True):
@@ -171,8 +191,10 @@ ChangeEvent = (
     | Compressed
     | Loaded
     | Rewound
+    | Restored
     | Cancelled
     | TurnFailed
+    | TurnLost
     | PrefixBroken
     | CacheMissed
     | BackendChanged

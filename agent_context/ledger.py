@@ -239,7 +239,8 @@ def _common(last: Zones, now: Zones) -> int:
 
 def _first_difference(last: Sent, now: Sent, rules: Dialect, same: int) -> int | None:
     """The first stored message of `last` that goes out otherwise in `now`."""
-    fixed = any(record.role is Role.TOOL for record in chain(last.trailing, now.trailing))
+    passing = chain(last.zones.incremental.drop(last.stored), last.trailing, now.trailing)
+    fixed = any(record.role is Role.TOOL for record in passing)
     quiet = same == last.lasting and not (fixed or rules.merge_same_role)
     if quiet and not _answers_earlier(last, now):
         return None

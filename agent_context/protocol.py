@@ -35,6 +35,8 @@ __all__ = [
     "Fork",
     "FromJsonl",
     "Get",
+    "History",
+    "HistoryPage",
     "Immutable",
     "Incremental",
     "Insert",
@@ -43,7 +45,10 @@ __all__ = [
     "Len",
     "Messages",
     "Pop",
+    "Recall",
+    "Remark",
     "Remove",
+    "Restore",
     "Retain",
     "Rewind",
     "Said",
@@ -80,15 +85,20 @@ class Append(Ask[MessageId], frozen=True):
 
     A message keeps the id it has, unless the conversation already holds a message with it: the
     same object said twice is two messages, and the second one gets an id of its own.
+
+    `key`, for a conversation with a store: what was asked before with the same key, in whatever
+    process, is not done again and gets the same reply.
     """
 
     message: Message
+    key: str | None = None
 
 
 class Extend(Ask[tuple[MessageId, ...]], frozen=True):
-    """Add messages at the end, all or none."""
+    """Add messages at the end, all or none; `key` as with `Append`."""
 
     messages: Sequence[Message]
+    key: str | None = None
 
 
 class Insert(Ask[MessageId], frozen=True):
@@ -137,6 +147,14 @@ class Rewind(Ask[tuple[Message, ...]], frozen=True):
     to: int
 
 
+class Restore(Ask[tuple[Message, ...]], frozen=True):
+    """Take the last `Rewind` back: the zones are what they were before it.
+
+    The reply is what came back. What was said since the rewind goes. Raises `UsageMistake` if
+    there was no rewind, or if it was taken back already.
+    """
+
+
 class Fork(Ask["ContextRef"], frozen=True):
     """Start a new conversation with the same history and settings, and without subscribers.
 
@@ -144,6 +162,47 @@ class Fork(Ask["ContextRef"], frozen=True):
     """
 
     at: int | None = None
+
+
+class Remark(Struct, frozen=True):
+    """Something that was said once."""
+
+    conversation_id: str
+    """Where it was said: a fork's past begins in the conversation that it branched off."""
+    seq: int
+    """The number of the change that brought it."""
+    at: float
+    """When: Unix seconds."""
+    how: str
+    """The kind of that change, as `appended`; what `compressed` brought is a summary or a stub."""
+    message: Message
+
+
+class HistoryPage(Struct, frozen=True):
+    """A part of what was said."""
+
+    remarks: tuple[Remark, ...]
+    next: str | None
+    """What the next page comes after; None on the last one."""
+
+
+class History(Ask[HistoryPage], frozen=True):
+    """What was ever said, oldest first, compressed and removed messages included.
+
+    For a conversation with a store; `after` is the `next` of the page before.
+    """
+
+    quick: ClassVar[float] = 60.0
+    after: str = ""
+    limit: int = 100
+
+
+class Recall(Ask[tuple[Remark, ...]], frozen=True):
+    """What was ever said with words of `text`, the best first. Needs a store, as `History`."""
+
+    quick: ClassVar[float] = 60.0
+    text: str
+    limit: int = 10
 
 
 class Len(Ask[int], frozen=True):
@@ -216,7 +275,7 @@ class Send(Ask[Completion], frozen=True):
 
     With a `loop` the turn goes on while the model calls tools. Each round is stored as it ends,
     together; the reply is the last answer. If a call fails, nothing of it is stored, nor
-    `messages` if it was the first.
+    `messages` if it was the first. With a `key`, as with `Append`, an answer is paid for once.
     """
 
     options: SendOptions = field(default_factory=SendOptions)
@@ -226,6 +285,7 @@ class Send(Ask[Completion], frozen=True):
     history: Sequence[Message] | None = None
     """Sent in the place of the compressed and incremental zones, which stay as they are."""
     loop: ToolLoop | None = None
+    key: str | None = None
 
     def patience(self, turn_timeout: float) -> float:
         """The turn's deadline and some slack; see `SendOptions.timeout`."""
@@ -244,6 +304,7 @@ class SendStream(Ask[Stream], frozen=True):
     context: Sequence[Message] = ()
     history: Sequence[Message] | None = None
     loop: ToolLoop | None = None
+    key: str | None = None
 
 
 class Compress(Ask[CompressionReport], frozen=True):
@@ -308,7 +369,10 @@ Said = (
     | Retain
     | Clear
     | Rewind
+    | Restore
     | Fork
+    | History
+    | Recall
     | Len
     | IsEmpty
     | Get

@@ -16,18 +16,21 @@ from agent_context.backend import ContextBackend
 from agent_context.breakdown import Breakdown
 from agent_context.checks import checked
 from agent_context.compression.editor import Editor
-from agent_context.compression.pipeline import tiered
 from agent_context.compression.strategy import Strategy
-from agent_context.conversation import edits
+from agent_context.conversation import edits, reads
 from agent_context.conversation.compressions import (
     CompressionEnded,
     CompressionOverdue,
     Compressions,
 )
 from agent_context.conversation.exchange import Exchange, scratch_of
+from agent_context.conversation.journal import Lost, once_kept
+from agent_context.conversation.keys import Keyed, Keys, LookedUp
+from agent_context.conversation.log import Moment
+from agent_context.conversation.opening import branched, close_turn, opened
 from agent_context.conversation.prefixes import prefix_of
 from agent_context.conversation.settings import Settings
-from agent_context.conversation.state import State, views
+from agent_context.conversation.state import State
 from agent_context.conversation.turn import (
     PrefixLost,
     RoundEnded,
@@ -36,51 +39,51 @@ from agent_context.conversation.turn import (
     TurnOverdue,
 )
 from agent_context.conversation.turns import Turns
-from agent_context.errors import ConversationClosed, InvalidOptions, UsageMistake
+from agent_context.errors import (
+    CompressionError,
+    ConversationClosed,
+    ConversationDeleted,
+    Fenced,
+    UsageMistake,
+)
 from agent_context.events import ChangeEvent
-from agent_context.jsonl import exported
 from agent_context.ledger import LedgerReport
-from agent_context.messages import Message, Role, new_id
+from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import (
-    Append,
     Ask,
     Cancel,
-    Clear,
     Compress,
-    Compressed,
     EstimateTokens,
-    Extend,
-    FindByRole,
     Fork,
-    FromJsonl,
-    Get,
-    Immutable,
-    Incremental,
-    Insert,
-    IsEmpty,
+    History,
     Ledger,
-    Len,
-    Messages,
-    Pop,
-    Remove,
-    Retain,
-    Rewind,
+    Recall,
     Said,
     Send,
     SendStream,
     Subscribe,
-    ToJsonl,
     Unsubscribe,
-    Update,
     UseBackend,
 )
 from agent_context.ref import Abandoned, Closing, ContextRef
-from agent_context.runtime import Guarded, PoolActor, Reply, ThreadActor, io_loop, post
+from agent_context.runtime import (
+    Failed,
+    Guarded,
+    Later,
+    PoolActor,
+    Reply,
+    ThreadActor,
+    io_loop,
+    post,
+)
+from agent_context.stores.access import Access
+from agent_context.stores.store import Parent, Store
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 
 __all__ = ["AgentContext", "ThreadedAgentContext"]
+
 
 Report = (
     TurnEnded
@@ -91,13 +94,10 @@ Report = (
     | Abandoned
     | CompressionEnded
     | CompressionOverdue
+    | LookedUp
+    | Lost
 )
 """What the jobs of a conversation tell it."""
-
-
-# One for all conversations that are started without their own.
-_NO_OPTIONS = SendOptions()
-_TIERED = tiered()
 
 
 class _Conversation(Guarded):
@@ -111,6 +111,8 @@ class _Conversation(Guarded):
         self._exchange: Exchange | None = None
         self._turns: Turns | None = None
         self._compressions: Compressions | None = None
+        self._known_keys: Keys | None = None
+        self._watch()
 
     @classmethod
     def start(  # type: ignore[override]
@@ -122,45 +124,58 @@ class _Conversation(Guarded):
         on_change: Callable[[ChangeEvent], object] | None = None,
         compression: Strategy | None = None,
         on_compressed: Editor | None = None,
+        store: Store | None = None,
         id: str | None = None,
     ) -> ContextRef:
         """Start a conversation.
 
+        With a `store` it outlives the process: what the store knows under `id` goes on, with the
+        `immutable` that it began with, and everything is kept there before it is answered. That
+        takes the calling thread a few milliseconds; a `Host` does it beside an event loop.
+
         `immutable` never changes and is never compressed; `options` hold for every send that
         doesn't say otherwise; `on_change` is a first subscriber (see `Subscribe`);
         `compression` is used when a request doesn't fit (`tiered()` if None); `on_compressed`
-        may change what a compression made before it takes effect. Raises `UsageMistake`.
+        may change what a compression made before it takes effect. Raises `UsageMistake`, and
+        `StoreError` if the store can't give the conversation.
         """
-        settings = Settings(
-            backend=checked("backend", backend, ContextBackend),
-            options=checked("options", options or _NO_OPTIONS, SendOptions),
-            strategy=checked("compression", compression or _TIERED, Strategy),
-            editor=on_compressed,
-        )
+        settings = Settings.of(backend, options, compression, on_compressed)
         name = new_id() if id is None else checked("id", id, str)
-        first = State(name, Zones()).at_rest_all(immutable)
-        return cls._launch(name, settings, Zones(immutable=Vector.of(first)), on_change)
+        first = Zones(immutable=Vector.of(State(name, Moment(Zones())).at_rest_all(immutable)))
+        if store is None:
+            return cls._launch(settings, State(name, Moment(first)), on_change)
+        access = Access.of(checked("store", store, Store))
+        return cls._launch(settings, opened(access, name, first), on_change)
 
     @classmethod
     def _launch(
         cls,
-        name: str,
         settings: Settings,
-        zones: Zones,
+        state: State,
         on_change: Callable[[ChangeEvent], object] | None = None,
     ) -> ContextRef:
-        state = State(name, zones)
         if on_change is not None:
             state.subscribe(on_change)
+        close_turn(state)
+        state.commit_now()
         actor_ref = cast("Any", super()).start(settings, state)
-        return ContextRef(actor_ref, name, turn_timeout=settings.options.timeout)
+        return ContextRef(actor_ref, state.conversation_id, turn_timeout=settings.options.timeout)
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
-        """Answer an `Ask`, or take in what a job reports."""
+        """Answer an `Ask`, or take in what a job reports; once all that changed is kept."""
+        self._find_again()
+        try:
+            answer = self._received(message)
+        finally:
+            kept = self._state.commit()
+        return answer if kept is None else once_kept(kept, answer)
+
+    def _received(self, message: object) -> object:
         if isinstance(message, Ask):
             return self._answer(cast("Said", message))
         if isinstance(message, Report):
-            return self._take_in(message)
+            self._take_in(message)
+            return None
         if isinstance(message, Closing):
             self._closing = self._closing or Reply()
             self.stop()
@@ -170,25 +185,47 @@ class _Conversation(Guarded):
             f"not with {type(message).__name__}"
         )
 
+    def _find_again(self) -> None:
+        """Read the conversation anew if it could not be kept as it was here.
+
+        Raises `StoreError` if the store still can't be had, or if somebody else has the
+        conversation now: then this one ends.
+        """
+        journal = self._state.journal
+        if journal is None or journal.error is None:
+            return
+        self._drop_everything(journal.error)
+        if isinstance(journal.error, Fenced | ConversationDeleted):
+            self.stop()
+            raise journal.error
+        self._state.become(opened(journal.access, self._state.conversation_id, Zones()))
+        self._watch()
+        close_turn(self._state)
+
+    def _watch(self) -> None:
+        journal = self._state.journal
+        if journal is not None:
+            journal.on_loss = lambda: self._post(Lost())
+
+    def _drop_everything(self, error: BaseException) -> None:
+        turns, self._turns = self._turns, None
+        works, self._compressions = self._compressions, None
+        if turns is not None:
+            turns.drop(error)
+        if works is not None:
+            works.close(CompressionError(f"the conversation could not be kept: {error}"))
+
     def _answer(self, message: Said) -> object:
+        if isinstance(message, Keyed) and message.key is not None:
+            return self._keys.ask(message, message.key, self._state.journal)
+        return self._answer_now(message)
+
+    def _answer_now(self, message: Said) -> object:
+        if isinstance(message, edits.Edit):
+            return edits.apply(self._state, message)
+        if isinstance(message, reads.Read):
+            return reads.read(self._state.zones, message)
         match message:
-            case (
-                Append()
-                | Extend()
-                | Insert()
-                | Update()
-                | Remove()
-                | Pop()
-                | Retain()
-                | Clear()
-                | Rewind()
-                | FromJsonl()
-            ):
-                return edits.apply(self._state, message)
-            case Len() | IsEmpty() | Get() | FindByRole() | ToJsonl():
-                return self._read(message)
-            case Messages() | Immutable() | Compressed() | Incremental():
-                return self._view(message)
             case EstimateTokens():
                 return self._estimate(message.options)
             case Ledger():
@@ -203,40 +240,14 @@ class _Conversation(Guarded):
                 return self._turns is not None and self._turns.cancel(turn)
             case Fork(at):
                 return self._fork(at)
+            case History() | Recall():
+                return reads.look_back(self._state, message)
             case Subscribe(callback):
                 return self._state.subscribe(callback)
             case Unsubscribe(token):
                 return self._state.unsubscribe(token)
             case _:
                 assert_never(message)
-
-    def _read(self, message: Len | IsEmpty | Get | FindByRole | ToJsonl) -> object:
-        zones = self._state.zones
-        match message:
-            case Len():
-                return len(zones)
-            case IsEmpty():
-                return not len(zones)
-            case Get(index):
-                return zones.get(edits.index_of(index)).message
-            case FindByRole(role):
-                wanted = _role(role)
-                found = ((i, r) for i, r in enumerate(zones) if r.role is wanted)
-                return tuple((index, record.message) for index, record in found)
-            case ToJsonl(which):
-                return exported(zones, which)
-
-    def _view(self, message: Messages | Immutable | Compressed | Incremental) -> object:
-        zones = self._state.zones
-        match message:
-            case Messages():
-                return views(zones)
-            case Immutable():
-                return views(zones.immutable)
-            case Compressed():
-                return views(zones.compressed)
-            case Incremental():
-                return views(zones.incremental)
 
     def _estimate(self, options: SendOptions) -> Reply[Breakdown]:
         chosen = checked("options", options, SendOptions).over(self._settings.options)
@@ -269,11 +280,25 @@ class _Conversation(Guarded):
         self._state.announce(lambda: partial(events.BackendChanged, vendor=backend.vendor))
         return before
 
-    def _fork(self, at: int | None) -> ContextRef:
-        zones = self._state.zones
-        if at is not None:
-            zones = zones.rewind(edits.index_of(at))
-        return self._launch(new_id(), self._settings, zones)
+    def _fork(self, at: int | None) -> ContextRef | Reply[ContextRef]:
+        state, settings, journal = self._state, self._settings, self._state.journal
+        zones = state.zones if at is None else state.zones.rewind(edits.index_of(at))
+        if journal is None:
+            return self._launch(settings, State(new_id(), Moment(zones)))
+        origin = Parent(state.conversation_id, state.moment.seq)
+        forked: Reply[ContextRef] = Reply()
+
+        def branch() -> ContextRef:
+            return self._launch(settings, branched(journal.access, new_id(), origin, at, zones))
+
+        def then(error: BaseException | None) -> None:
+            if error is None:
+                forked.set(Later(journal.access.read(branch)))
+            else:
+                forked.set(Failed(error))
+
+        state.when_kept(then)
+        return forked
 
     def _take_in(self, report: Report) -> None:
         turns = self._turn_keeper()
@@ -296,6 +321,10 @@ class _Conversation(Guarded):
                 keeper.ended(report, turn_runs=turns.running is not None)
             case CompressionOverdue(work_id):
                 self._compression_keeper().overdue(work_id)
+            case LookedUp():
+                self._keys.answer(report, self._answer_now, self._state)
+            case Lost():
+                pass  # what there is to do has been done
             case _:
                 assert_never(report)
 
@@ -312,8 +341,12 @@ class _Conversation(Guarded):
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
         self._end_everything()
+        journal = self._state.journal
+        released = [] if journal is None else [journal.release(self._state.moment)]
         if self._closing is not None:
-            self._closing.set(self._state.deliveries())
+            closing, state = self._closing, self._state
+            state.when_kept(lambda _: closing.set([*state.deliveries(), *released]))
+        self._state.commit()
 
     def _end_everything(self) -> None:
         closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
@@ -322,7 +355,13 @@ class _Conversation(Guarded):
         if self._compressions is not None:
             self._compressions.close(closed)
 
-    # An idle conversation has none of these three: most conversations are idle.
+    # An idle conversation has none of these: most conversations are idle.
+
+    @property
+    def _keys(self) -> Keys:
+        if self._known_keys is None:
+            self._known_keys = Keys(self._post)
+        return self._known_keys
 
     def _dealings(self) -> Exchange:
         if self._exchange is None:
@@ -351,10 +390,3 @@ class AgentContext(_Conversation, PoolActor):  # pyright: ignore[reportIncompati
 
 class ThreadedAgentContext(_Conversation, ThreadActor):  # pyright: ignore[reportIncompatibleMethodOverride] - start
     """The same conversation with a thread of its own: slower, and easier to debug."""
-
-
-def _role(value: object) -> Role:
-    try:
-        return Role(cast("str", value))
-    except ValueError as error:
-        raise InvalidOptions(f"role: one of {', '.join(Role)}, not {value!r}") from error

@@ -5,6 +5,7 @@ It works on the zones that it was given, reports back with one message, and chan
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -25,14 +26,20 @@ from agent_context.records import Record, record_of
 from agent_context.rounds import Round, ToolLoop
 from agent_context.runtime import inside, io_loop
 from agent_context.stream import Channel
-from agent_context.stream_events import Assembly, RoundFinished
+from agent_context.stream_events import Assembly, RoundFinished, StreamEvent
 from agent_context.zones import Zones
 
-__all__ = ["Call", "Keep", "RoundKept", "Swap", "compaction_of", "converse"]
+__all__ = ["Call", "Keep", "Note", "RoundKept", "Swap", "compaction_of", "converse"]
 
 _TRIES = 3
 _TARGET = 0.8
 """Compression aims at this share of the room, so that the next turns don't need it again."""
+
+_CHECKPOINT = 1.0
+"""Seconds between two notes of what has arrived."""
+
+Note = Callable[[], Awaitable[None] | None]
+"""Writes down what is known of the turn, durably when what it returns is settled."""
 
 Swap = Callable[[Compaction], Awaitable[Zones]]
 """Puts a compaction in place, if it still fits there, and gives the zones that may be sent."""
@@ -57,6 +64,8 @@ class Call:
     before: Before
     broken: Callable[[PrefixReport], object]
     """Told when a request goes out that doesn't begin with the one before it."""
+    note: Note | None = None
+    """None if nothing outlives the process."""
     assembly: Assembly = field(default_factory=Assembly)
     compressed: bool = False
     """Whether the turn itself compressed anything."""
@@ -110,10 +119,23 @@ async def converse(call: Call, zones: Zones, swap: Swap, keep: Keep) -> Completi
         if call.loop is None or not completion.message.tool_calls:
             return completion
         call.calling = completion
-        answers = await call.loop.answer(completion, call.results.append)
+        await _noted(call)
+        answers = await call.loop.answer(completion, lambda result: _heard(call, result))
         if answers is None:
             return completion
         zones = await _next_round(call, zones, keep, completion, answers)
+
+
+async def _noted(call: Call) -> None:
+    """Before tools run: whoever finds the turn after a crash must know that they may have."""
+    if call.note is not None and (noted := call.note()) is not None:
+        await noted
+
+
+def _heard(call: Call, result: Message) -> None:
+    call.results.append(result)
+    if call.note is not None:
+        call.note()
 
 
 async def _next_round(
@@ -159,7 +181,25 @@ async def _answer(call: Call, zones: Zones) -> Completion:
     request = exchange.request(said, trailing, options)
     if call.channel is None:
         return await exchange.complete(request)
-    return await exchange.stream(request, call.assembly, call.channel.put)
+    return await exchange.stream(request, call.assembly, _emitting(call, call.channel))
+
+
+def _emitting(call: Call, channel: Channel) -> Callable[[StreamEvent], Awaitable[None]]:
+    """Hands events over and, with somewhere to note it, notes down what has arrived."""
+    note = call.note
+    if note is None:
+        return channel.put
+    clock = asyncio.get_running_loop().time
+    last = clock()
+
+    async def put(event: StreamEvent) -> None:
+        nonlocal last
+        if clock() - last >= _CHECKPOINT:
+            last = clock()
+            note()
+        await channel.put(event)
+
+    return put
 
 
 def _laid_out(call: Call, zones: Zones) -> tuple[Zones, tuple[Record, ...]]:

@@ -24,13 +24,12 @@ from agent_context.conversation.state import State
 from agent_context.errors import (
     AgentContextError,
     CompressionError,
-    ConversationClosed,
     TurnTimeout,
 )
 from agent_context.messages import new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import Compress
-from agent_context.runtime import Job, Reply, Timer, io_loop
+from agent_context.runtime import Failed, Job, Reply, Timer, io_loop
 from agent_context.zones import Zones
 
 __all__ = ["CompressionEnded", "CompressionOverdue", "Compressions"]
@@ -168,10 +167,10 @@ class Compressions:
                 ),
             )
         self._forget(work)
-        if done.report is not None:
-            work.reply.set(done.report)
-        else:
+        if done.report is None:
             work.reply.set_error(done.error or CompressionError("the compression was cancelled"))
+            return
+        self._state.when_kept(lambda error: work.reply.set(Failed(error) if error else done.report))
 
     def _forget(self, work: _Work) -> None:
         del self._works[work.id]
@@ -197,7 +196,7 @@ class Compressions:
             if work.asked is asked:
                 self._abort(work, CompressionError("nobody waits for the compression any more"))
 
-    def close(self, error: ConversationClosed) -> None:
+    def close(self, error: AgentContextError) -> None:
         """End everything now: the conversation stops."""
         for work in list(self._works.values()):
             self._abort(work, error)

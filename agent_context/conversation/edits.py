@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from agent_context import events
 from agent_context.compression.run import Compaction
-from agent_context.conversation.state import State, views
-from agent_context.errors import InvalidOptions
+from agent_context.conversation.changes import (
+    Appended,
+    Cleared,
+    Compressed,
+    Extended,
+    Inserted,
+    Loaded,
+    Popped,
+    Removed,
+    Restored,
+    Retained,
+    Rewound,
+    Updated,
+    spliced,
+    views,
+)
+from agent_context.conversation.state import State
+from agent_context.errors import InvalidOptions, UsageMistake
 from agent_context.jsonl import Import, imported
 from agent_context.messages import Message, MessageId, Role
 from agent_context.protocol import (
@@ -18,6 +31,7 @@ from agent_context.protocol import (
     Insert,
     Pop,
     Remove,
+    Restore,
     Retain,
     Rewind,
     Update,
@@ -29,16 +43,18 @@ from agent_context.zones import Zones
 
 __all__ = ["Edit", "append", "apply", "index_of", "seen", "store", "swap"]
 
-Edit = Append | Extend | Insert | Update | Remove | Pop | Retain | Clear | Rewind | FromJsonl
+Edit = (
+    Append | Extend | Insert | Update | Remove | Pop | Retain | Clear | Rewind | Restore | FromJsonl
+)
 
 
 def apply(state: State, edit: Edit) -> object:
     """Carry out `edit`, all of it or none, and return its reply."""
     match edit:
-        case Append(message):
-            return append(state, state.at_rest(message))
-        case Extend(messages):
-            return _extend(state, state.at_rest_all(messages))
+        case Append(message, key):
+            return append(state, state.at_rest(message), key=key)
+        case Extend(messages, key):
+            return _extend(state, state.at_rest_all(messages), key)
         case Insert(index, message):
             return _insert(state, index_of(index), state.at_rest(message))
         case Update(index, message):
@@ -53,33 +69,39 @@ def apply(state: State, edit: Edit) -> object:
             return _clear(state)
         case Rewind(to):
             return _rewind(state, index_of(to))
+        case Restore():
+            return _restore(state)
         case FromJsonl(text, mode):
-            return _load(state, imported(text, mode, state.zones, is_new=state.version == 0))
+            return _load(state, imported(text, mode, state.zones, is_new=state.moment.version == 0))
 
 
-def append(state: State, record: Record) -> MessageId:
+def append(state: State, record: Record, *, key: str | None = None) -> MessageId:
     """Add one record at the end."""
-    index = len(state.zones.incremental)
-    state.change(
-        state.zones.append(record),
-        lambda: partial(events.Appended, index=index, message=record.message),
-    )
+    state.change(Appended(record), key=key)
     return record.id
 
 
-def store(state: State, records: tuple[Record, ...], *, after: Record | None) -> None:
+def store(
+    state: State,
+    records: tuple[Record, ...],
+    *,
+    after: Record | None,
+    answer: bytes | None = None,
+    key: str | None = None,
+) -> None:
     """Add what a turn said, right behind `after`, the last message that its request held.
 
-    What was appended while the turn ran stays behind it: the model has not seen it yet.
+    What was appended while the turn ran stays behind it: the model has not seen it yet. `answer`
+    is what the vendor said beside the last message, `key` the idempotency key of the turn.
     """
     incremental = state.zones.incremental
     index = _behind(incremental, after)
-    if index == len(incremental):
-        for record in records:
-            append(state, record)
-        return
+    at_end = index == len(incremental)
     for offset, record in enumerate(records):
-        _insert(state, index + offset, record)
+        last = record is records[-1]
+        said = answer if last else None
+        change = Appended(record, said) if at_end else Inserted(index + offset, record, said)
+        state.change(change, key=key if last else None)
 
 
 def seen(zones: Zones, after: Record | None) -> Zones:
@@ -98,43 +120,28 @@ def _behind(incremental: Vector, after: Record | None) -> int:
     return len(incremental)
 
 
-def _extend(state: State, records: tuple[Record, ...]) -> tuple[MessageId, ...]:
-    index = len(state.zones.incremental)
+def _extend(state: State, records: tuple[Record, ...], key: str | None) -> tuple[MessageId, ...]:
     if records:
-        state.change(
-            state.zones.extend(records),
-            lambda: partial(events.Extended, index=index, messages=views(records)),
-        )
+        state.change(Extended(records), key=key)
     return tuple(record.id for record in records)
 
 
 def _insert(state: State, index: int, record: Record) -> MessageId:
-    state.change(
-        state.zones.insert(index, (record,)),
-        lambda: partial(events.Inserted, index=index, message=record.message),
-    )
+    state.change(Inserted(index, record))
     return record.id
 
 
 def _update(state: State, index: int, record: Record) -> Message:
-    zones = state.zones.update(index, record)
+    state.zones.update(index, record)  # whether it can be
     old = state.zones.incremental[index]
-    new = with_id(record, old.id)
-    state.change(
-        zones.update(index, new),
-        lambda: partial(events.Updated, index=index, old=old.message, new=new.message),
-    )
+    state.change(Updated(index, with_id(record, old.id)))
     return old.message
 
 
 def _remove(state: State, index: int) -> Message:
-    zones = state.zones.remove(index)
+    state.zones.remove(index)  # whether it can be
     old = state.zones.incremental[index]
-    state.change(
-        zones,
-        lambda: partial(events.Removed, index=index, message=old.message),
-        gone=(old,),
-    )
+    state.change(Removed(index), gone=(old,))
     return old.message
 
 
@@ -143,15 +150,12 @@ def _pop(state: State) -> Message | None:
     if not length:
         return None
     old = state.zones.incremental[length - 1]
-    state.change(
-        state.zones.rewind(length - 1),
-        lambda: partial(events.Popped, message=old.message),
-        gone=(old,),
-    )
+    state.change(Popped(), gone=(old,))
     return old.message
 
 
 def _retain(state: State, keep: object) -> tuple[Message, ...]:
+    before = state.zones.incremental
     if isinstance(keep, Role):
         zones = state.zones.retain(lambda record: record.role is keep)
     elif callable(keep):
@@ -160,40 +164,39 @@ def _retain(state: State, keep: object) -> tuple[Message, ...]:
     else:
         raise InvalidOptions(f"Retain: a role or a predicate, not {type(keep).__name__}")
     left = {id(record) for record in zones.incremental}
-    gone = tuple(record for record in state.zones.incremental if id(record) not in left)
+    gone = tuple(record for record in before if id(record) not in left)
     if gone:
-        state.change(zones, lambda: partial(events.Retained, removed=views(gone)), gone=gone)
+        state.change(Retained(spliced(before, zones.incremental)), gone=gone)
     return views(gone)
 
 
 def _clear(state: State) -> tuple[Message, ...]:
     gone = tuple(state.zones.incremental)
     if gone:
-        state.change(
-            state.zones.rewind(0), lambda: partial(events.Cleared, removed=views(gone)), gone=gone
-        )
+        state.change(Cleared(), gone=gone)
     return views(gone)
 
 
 def _rewind(state: State, to: int) -> tuple[Message, ...]:
-    zones = state.zones.rewind(to)
+    state.zones.rewind(to)  # whether it can be
     gone = state.zones.incremental.drop(to)
     if gone:
-        state.change(zones, lambda: partial(events.Rewound, to=to, removed=views(gone)), gone=gone)
+        state.change(Rewound(to), gone=gone)
     return views(gone)
 
 
+def _restore(state: State) -> tuple[Message, ...]:
+    before, zones = state.zones, state.moment.undo
+    if zones is None:
+        raise UsageMistake("there is no rewind to take back")
+    state.change(Restored(zones))
+    state.forget_ids()
+    were = {id(record) for record in before}
+    return views(record for record in zones if id(record) not in were)
+
+
 def _load(state: State, new: Import) -> int:
-    zones = new.zones
-    state.change(
-        zones,
-        lambda: partial(
-            events.Loaded,
-            immutable=views(zones.immutable),
-            compressed=views(zones.compressed),
-            incremental=views(zones.incremental),
-        ),
-    )
+    state.change(Loaded(new.zones))
     state.forget_ids()
     return new.count
 
@@ -206,19 +209,10 @@ def swap(state: State, compaction: Compaction) -> Zones | None:
         return None
     left = {record.id for record in (*zones.compressed, *zones.incremental)}
     gone = tuple(r for r in (*before.compressed, *before.incremental) if r.id not in left)
-    summary = compaction.summary
-    state.compressions += 1
-    state.change(
-        zones,
-        lambda: partial(
-            events.Compressed,
-            removed=views(gone),
-            summary=summary.message if summary else None,
-            kept=views(zones.incremental),
-        ),
-        gone=gone,
-    )
-    return zones
+    compressed = spliced(before.compressed, zones.compressed)
+    incremental = spliced(before.incremental, zones.incremental)
+    state.change(Compressed(compressed, incremental, compaction.summary), gone=gone)
+    return state.zones
 
 
 def index_of(value: object) -> int:

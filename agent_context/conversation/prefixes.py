@@ -105,7 +105,7 @@ class Books:
 
     def before(self) -> Before:
         """What the next request is compared with."""
-        return Before(self._last, self._compressions != self._state.compressions)
+        return Before(self._last, self._compressions != self._state.moment.compressions)
 
     def lost(self, turn_id: str, report: PrefixReport) -> None:
         """A request goes out that doesn't begin with the last one."""
@@ -130,7 +130,7 @@ class Books:
         if stored:
             sent = replace(sent, stored=len(sent.zones.incremental))
         self._last = sent
-        self._compressions = self._state.compressions
+        self._compressions = self._state.moment.compressions
 
     def enter(self, turn_id: str, prefix: Prefix | None, usage: Usage, *, stored: bool) -> None:
         """The same, and this is what the vendor counted."""

@@ -7,76 +7,129 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
 from operator import attrgetter
-from typing import TypeVar, cast
+from typing import cast
 
-from agent_context.errors import InvalidMessage, InvalidOptions
+from msgspec.structs import replace
+from pykka import Timeout
+
+from agent_context.conversation.changes import Announced, Change, announced
+from agent_context.conversation.journal import Journal
+from agent_context.conversation.log import Moment, followed, noted, written
+from agent_context.errors import InvalidMessage, InvalidOptions, StoreUnavailable
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, MessageId, new_id
 from agent_context.records import Record, record_of, with_id
 from agent_context.runtime import Delivery, Reply
 from agent_context.zones import Zones
 
-__all__ = ["State", "at_rest", "views"]
+__all__ = ["State", "at_rest"]
 
 logger = logging.getLogger(__name__)
 
 _id = attrgetter("id")
 
+_OPENING = 30.0
+"""Seconds that a store has to keep what an opening changed."""
+
 _FEW = 64
 """Up to this many messages an id is looked for one by one: a set would take more room."""
 
-E = TypeVar("E", bound=ChangeEvent)
-
 
 class State:
-    """Zones, their version, the sequence of events, and the subscribers."""
+    """Zones, their version, the sequence of events, and the subscribers.
 
-    __slots__ = (
-        "_ids", "_subscribers", "compressions", "conversation_id", "seq", "version", "zones",
-    )  # fmt: skip
+    With a journal, what changes is kept there, and subscribers hear of it once it is.
+    """
 
-    def __init__(self, conversation_id: str, zones: Zones) -> None:
+    __slots__ = ("_ids", "_subscribers", "conversation_id", "journal", "moment")
+
+    def __init__(
+        self, conversation_id: str, moment: Moment, journal: Journal | None = None
+    ) -> None:
         self.conversation_id = conversation_id
-        self.zones = zones
-        self.version = 0
-        self.seq = 0
-        self.compressions = 0
+        self.moment = moment
+        self.journal = journal
         self._ids: set[MessageId] | None = None
         self._subscribers: dict[str, Delivery[ChangeEvent]] | None = None
 
-    def change(
-        self, zones: Zones, event: Callable[[], partial[E]], *, gone: Iterable[Record] = ()
-    ) -> None:
-        """Replace the zones and announce it; `event` is only asked if somebody listens.
+    @property
+    def zones(self) -> Zones:
+        return self.moment.zones
 
-        `gone` is what left the zones: its ids are free again.
+    def change(
+        self, change: Change, *, gone: Iterable[Record] = (), key: str | None = None
+    ) -> None:
+        """Carry out a change and announce it. Raises `IndexOutOfRange`, and nothing happens.
+
+        `gone` is what leaves the zones: its ids are free again. `key` is the idempotency key.
         """
-        self.zones = zones
+        before = self.moment
+        self.moment = followed(before, change)
         if self._ids is not None:
             self._ids.difference_update(record.id for record in gone)
-        self.version += 1
-        self._announce(event, self.version - 1)
+        if self.journal is not None:
+            self.journal.add(*written(change), key)
+        zones = self.moment.zones
+        self._announce(lambda: announced(change, before.zones, zones), before.version)
 
-    def announce(self, event: Callable[[], partial[E]]) -> None:
+    def announce(self, event: Callable[[], Announced]) -> None:
         """Announce something that changed no zone."""
-        self._announce(event, self.version)
+        self.moment = replace(self.moment, seq=self.moment.seq + 1)
+        if self.journal is not None:
+            self.journal.add(*noted(event()))
+        self._announce(event, self.moment.version)
 
-    def _announce(self, event: Callable[[], partial[E]], before: int) -> None:
-        self.seq += 1
+    def _announce(self, event: Callable[[], Announced], before: int) -> None:
         if not self._subscribers:
             return
         made = event()(
             conversation_id=self.conversation_id,
-            seq=self.seq,
+            seq=self.moment.seq,
             version_before=before,
-            version_after=self.version,
+            version_after=self.moment.version,
         )
         for token, delivery in list(self._subscribers.items()):
-            delivery.put(made)
             if delivery.closed:
                 del self._subscribers[token]
+        listening = tuple(self._subscribers.values())
+
+        def deliver(error: BaseException | None) -> None:
+            if error is None:
+                for delivery in listening:
+                    delivery.put(made)
+
+        self.when_kept(deliver)
+
+    def when_kept(self, then: Callable[[BaseException | None], object]) -> None:
+        """Call `then` when all changes so far are kept, or with the error if they can't be."""
+        if self.journal is None:
+            then(None)
+        else:
+            self.journal.when_kept(then)
+
+    def commit(self) -> Reply[None] | None:
+        """Have everything kept that changed. None if it is, or need not be."""
+        journal = self.journal
+        if journal is None:
+            return None
+        if journal.wants_snapshot():
+            journal.snapshot(self.moment)
+        return journal.commit()
+
+    def commit_now(self) -> None:
+        """The same, and wait for it. Raises `StoreError`."""
+        kept = self.commit()
+        if kept is None:
+            return
+        try:
+            kept.get(timeout=_OPENING)
+        except Timeout:
+            raise StoreUnavailable(f"the store has kept nothing in {_OPENING} seconds") from None
+
+    def become(self, other: State) -> None:
+        """Take over what `other` knows, which was read from the store; subscribers stay."""
+        self.moment, self.journal, self._ids = other.moment, other.journal, None
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
         """Call `callback` with every later change; returns the token that ends it."""
@@ -145,8 +198,3 @@ def _record(item: object) -> Record:
     if not isinstance(item, Message):
         raise InvalidMessage(f"a message is a Message, not {type(item).__name__}")
     return record_of(item)
-
-
-def views(records: Iterable[Record]) -> tuple[Message, ...]:
-    """The messages as values."""
-    return tuple(record.message for record in records)

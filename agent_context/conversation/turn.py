@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent_context.compression.run import Compaction
 from agent_context.conversation.calls import Call, RoundKept
+from agent_context.conversation.drafts import Draft
 from agent_context.errors import AgentContextError
 from agent_context.ledger import PrefixReport
 from agent_context.messages import Completion, Message, new_id
@@ -61,13 +62,6 @@ class PrefixLost(Struct, frozen=True):
     report: PrefixReport
 
 
-_NOT_RUN = "[interrupted] The call was not carried out: its turn was cut short."
-_UNKNOWN = (
-    "[interrupted] The turn was cut short while the call was carried out: whether it had an effect "
-    "is not known."
-)
-
-
 @dataclass(slots=True, eq=False)
 class Turn:
     """One turn, from its acceptance to its end."""
@@ -103,24 +97,35 @@ class Turn:
         """Whether what it says may be said by another turn, which then answers for it."""
         return self.options.on_busy == "steer" and self.channel is None
 
-    def left(self) -> tuple[Message, ...]:
-        """What is worth keeping of a turn that was cut short, its calls answered if it has a loop.
+    def end_job(self) -> None:
+        """Cancel what is done for it on the I/O loop."""
+        if self.job is not None:
+            self.job.cancel()
 
-        Empty if there is nothing.
-        """
+    def fail(self, error: BaseException, *, kept: Message | None = None) -> None:
+        """Tell everybody who waits. `kept` is the message that it left in the conversation."""
+        if self.channel is not None:
+            self.channel.end(error=error, kept=kept)
+        for reply in self.replies:
+            reply.set_error(error)
+
+    def begun(self) -> Draft:
+        """What is known of it, or of its next round, before the model is asked."""
+        keep = self.keep and self.options.commit == "auto"
+        return Draft(self.id, keep, self.records, self.after.id if self.after else None)
+
+    def draft(self) -> Draft:
+        """What is known of it. Any thread may ask."""
         call = self.call
         if call is None:
-            return ()
-        if call.calling is not None:
-            return _closed(call.calling.message, call.results, _UNKNOWN)
-        arrived = call.assembly.interrupted()
-        if arrived is None:
-            return ()
-        return (arrived,) if call.loop is None else _closed(arrived, (), _NOT_RUN)
-
-
-def _closed(answer: Message, results: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """The answer with a result for each of its calls."""
-    known = {result.tool_call_id: result for result in results}
-    closing = [known.get(each.id) or Message.tool(each.id, text) for each in answer.tool_calls]
-    return (answer, *closing)
+            return self.begun()
+        calling = call.calling
+        answer = calling.message if calling is not None else call.assembly.interrupted()
+        return replace(
+            self.begun(),
+            said=call.records,
+            answer=answer,
+            calling=calling is not None,
+            results=tuple(call.results),
+            closes=call.loop is not None,
+        )

@@ -1,11 +1,10 @@
 """The turns of a conversation: one runs, the others wait, and each ends exactly once.
 
-All of this is bookkeeping inside the actor; the work itself is `turn_job`'s, on the I/O loop.
+All of this is bookkeeping inside the actor; the work itself is a job on the I/O loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,13 +13,15 @@ from typing import Final
 
 from agent_context import events
 from agent_context.checks import checked
-from agent_context.compression.run import Compaction
 from agent_context.conversation import edits
-from agent_context.conversation.calls import Call, RoundKept, converse
+from agent_context.conversation.calls import Call, Note, RoundKept
+from agent_context.conversation.changes import views
 from agent_context.conversation.exchange import Exchange
+from agent_context.conversation.job import spawned
+from agent_context.conversation.log import answer_of
 from agent_context.conversation.prefixes import Books
 from agent_context.conversation.settings import Settings
-from agent_context.conversation.state import State, at_rest, views
+from agent_context.conversation.state import State, at_rest
 from agent_context.conversation.turn import (
     PrefixLost,
     RoundEnded,
@@ -43,7 +44,7 @@ from agent_context.protocol import Send, SendStream
 from agent_context.records import Record
 from agent_context.ref import Abandoned
 from agent_context.rounds import ToolLoop
-from agent_context.runtime import Reply, io_loop
+from agent_context.runtime import Failed, Reply, io_loop
 from agent_context.stream import Channel, Stream
 from agent_context.vector import EMPTY, Vector
 from agent_context.zones import Zones
@@ -165,38 +166,25 @@ class Turns:
             channel=turn.channel,
             before=self.books.before(),
             broken=lambda report: self._post(PrefixLost(turn.id, report)),
+            note=self._noting(turn),
         )
         self.running = turn
-        self._spawn(turn.id, turn.call, state.zones, turn)
+        turn.job = spawned(turn, turn.call, state.zones, self._noted(turn), self._post)
 
-    def _spawn(self, turn_id: str, call: Call, zones: Zones, turn: Turn) -> None:
-        post, seconds = self._post, turn.deadline - time.monotonic()
+    def _noted(self, turn: Turn) -> Reply[None] | None:
+        """What settles when it is kept that the turn runs; None if that is kept nowhere."""
+        journal = self._state.journal
+        if journal is None:
+            return None
+        noted: Reply[None] = Reply()
+        journal.running(turn.begun())
+        journal.when_kept(lambda error: noted.set(Failed(error) if error else None))
+        return noted
 
-        async def swap(compaction: Compaction) -> Zones:
-            reply: Reply[Zones] = Reply()
-            post(SwapWanted(turn_id, compaction, reply))
-            return await reply
-
-        async def keep(completion: Completion, results: tuple[Message, ...]) -> RoundKept:
-            reply: Reply[RoundKept] = Reply()
-            post(RoundEnded(turn_id, completion, results, reply))
-            return await reply
-
-        async def work() -> None:
-            # On the loop itself: a timer of its own would cost two calls across threads.
-            overdue = asyncio.get_running_loop().call_later(seconds, post, TurnOverdue(turn_id))
-            try:
-                post(TurnEnded(turn_id, completion=await converse(call, zones, swap, keep)))
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
-                post(TurnEnded(turn_id, error=error))
-            finally:
-                overdue.cancel()
-
-        turn.job = io_loop().spawn(work)
-        cancelled = TurnEnded(turn_id, error=TurnCancelled("the turn's job was cancelled"))
-        turn.job.add_done_callback(lambda _: post(cancelled))
+    def _noting(self, turn: Turn) -> Note | None:
+        """Writes down what is known of the turn now; for the job to use."""
+        journal = self._state.journal
+        return None if journal is None else lambda: journal.checkpoint(turn.draft())
 
     def ended(self, report: TurnEnded) -> Turn | None:
         """Take in a job's end and return its turn; None for one that has ended before.
@@ -232,7 +220,10 @@ class Turns:
             ended.reply.set_error(error)
             return
         zones = edits.seen(self._state.zones, turn.after)
-        ended.reply.set(RoundKept(zones, turn.own, turn.records, said[0], said[1:]))
+        kept = RoundKept(zones, turn.own, turn.records, said[0], said[1:])
+        if self._state.journal is not None:
+            self._state.journal.running(turn.begun())
+        self._state.when_kept(lambda error: ended.reply.set(Failed(error) if error else kept))
 
     def _steered(self, turn: Turn) -> tuple[Record, ...]:
         """What the turns at hand say that want to join this one, which answers them too."""
@@ -245,11 +236,11 @@ class Turns:
         return said
 
     def _complete(self, turn: Turn, completion: Completion) -> None:
-        message = completion.message
         self._heard(turn, completion)
         if turn.options.commit == "auto":
-            (message,) = self._store(turn, message)
-        self._settle(turn, completion.model_copy(update={"message": message}))
+            (message,) = self._store(turn, completion.message, of=completion)
+            completion = completion.model_copy(update={"message": message})
+        self._settle(turn, completion)
 
     def _heard(self, turn: Turn, completion: Completion) -> None:
         if turn.call is None:
@@ -258,26 +249,36 @@ class Turns:
         turn.call.exchange.learn(turn.call.weighed, completion)
         self.books.enter(turn.id, turn.call.prefix, completion.usage, stored=stored)
 
-    def _store(self, turn: Turn, *heard: Message) -> tuple[Message, ...]:
-        """Keep what the turn said and heard since; returns what it heard as it was stored."""
+    def _store(
+        self, turn: Turn, *heard: Message, of: Completion | None = None
+    ) -> tuple[Message, ...]:
+        """Keep what the turn said and heard since; returns what it heard as it was stored.
+
+        `of` is the answer that ends the turn.
+        """
         said = self._state.at_rest_all((*(r.message for r in turn.records), *heard))
-        edits.store(self._state, said, after=turn.after)
+        answer = answer_of(of) if of is not None and self._state.journal is not None else None
+        key = turn.asked.key if of is not None else None
+        edits.store(self._state, said, after=turn.after, answer=answer, key=key)
         turn.records, turn.after = (), said[-1]
         turn.own |= {record.id for record in said}
         return views(said[-len(heard) :])
 
     def _settle(self, turn: Turn, completion: Completion) -> None:
         self._release(turn)
-        if turn.channel is not None:
-            turn.channel.end(completion=completion)
-        for reply in turn.replies:
-            reply.set(completion)
+
+        def settle(error: BaseException | None) -> None:
+            if turn.channel is not None:
+                turn.channel.end(completion=None if error else completion, error=error)
+            for reply in turn.replies:
+                reply.set(Failed(error) if error else completion)
+
+        self._state.when_kept(settle)
 
     def _break_off(self, turn: Turn, error: BaseException) -> None:
         """End a turn that didn't get to its end: keep what had arrived, if it may be kept."""
-        kept = None
-        left = turn.left() if turn.keep and turn.options.commit == "auto" else ()
-        if left:
+        kept, draft = None, turn.draft()
+        if draft.answer is not None and (left := draft.left()[len(draft.said) :]):
             kept = self._store(turn, *left)[0]
             self.books.remember(turn.call.prefix if turn.call else None, stored=True)
         self._fail(turn, error, kept=kept)
@@ -288,14 +289,13 @@ class Turns:
             self._state.announce(lambda: partial(events.Cancelled, turn_id=turn.id))
         else:
             self._state.announce(lambda: partial(events.TurnFailed, turn_id=turn.id, error=error))
-        if turn.channel is not None:
-            turn.channel.end(error=error, kept=kept)
-        for reply in turn.replies:
-            reply.set_error(error)
+        self._state.when_kept(lambda lost: turn.fail(lost or error, kept=None if lost else kept))
 
     def _release(self, turn: Turn) -> None:
         if turn is self.running:
             self.running = None
+            if self._state.journal is not None:
+                self._state.journal.running(None)
         if turn.timer is not None:
             turn.timer.cancel()
 
@@ -338,8 +338,7 @@ class Turns:
         if turn is None or turn.why_aborted is not None:
             return
         turn.why_aborted, turn.keep = error, keep
-        if turn.job is not None:
-            turn.job.cancel()
+        turn.end_job()
         post, late = self._post, TurnEnded(turn.id, error=error)
         io_loop().call_later(_GRACE, lambda: post(late))
 
@@ -357,8 +356,16 @@ class Turns:
         waiting, self.waiting = self.waiting, deque()
         turn = self.running
         if turn is not None:
-            if turn.job is not None:
-                turn.job.cancel()
+            turn.end_job()
             self._break_off(turn, error)
         for turn in waiting:
             self._fail(turn, error)
+
+    def drop(self, error: BaseException) -> None:
+        """End everything without a trace: what is in memory is not what is kept."""
+        waiting, self.waiting = self.waiting, deque()
+        running, self.running = self.running, None
+        for turn in (running, *waiting):
+            if turn is not None:
+                turn.end_job()
+                turn.fail(error)

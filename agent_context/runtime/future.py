@@ -77,6 +77,10 @@ class Reply(Future[T]):
         """Tell whether `get` would return, or raise, at once."""
         return self._state >= _DONE
 
+    def error(self) -> BaseException | None:
+        """What it failed with; None if it did not, or is not settled."""
+        return self._failure[0] if self._failure is not None else None
+
     def get(self, *, timeout: float | None = None) -> T:
         """Wait for the value, or for the error; `pykka.Timeout` after `timeout` seconds."""
         if self._state < _DONE:

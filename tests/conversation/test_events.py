@@ -20,6 +20,7 @@ from agent_context import (
     Messages,
     Pop,
     Remove,
+    Restore,
     Rewind,
     Send,
     SlidingWindow,
@@ -66,9 +67,12 @@ def replayed(seen: list[ChangeEvent]) -> tuple[list[Message], list[Message]]:
             case events.Compressed(summary=summary, kept=kept):
                 zone = list(kept)
                 compressed = [summary] if summary else compressed
-            case events.Loaded(compressed=shorter, incremental=incremental):
+            case (
+                events.Loaded(compressed=shorter, incremental=incremental)
+                | events.Restored(compressed=shorter, incremental=incremental)
+            ):
                 compressed, zone = list(shorter), list(incremental)
-            case events.Cancelled() | events.TurnFailed():
+            case events.Cancelled() | events.TurnFailed() | events.TurnLost():
                 pass
             case events.PrefixBroken() | events.CacheMissed() | events.BackendChanged():
                 pass
@@ -86,11 +90,13 @@ def test_events_are_numbered_without_gaps_and_lead_to_the_zones(talk: Talk, seen
     ctx.ask(Pop())
     ctx.ask(Compress(SlidingWindow(3)))
     ctx.ask(Rewind(2))
+    ctx.ask(Append(user("instead")))
+    ctx.ask(Restore())
     ctx.ask(FromJsonl('{"role":"user","content":"loaded"}'))
     ctx.ask(Clear())
     ctx.ask(Append(user("last")))
 
-    seen.wait_for(events.Appended, 3)
+    seen.wait_for(events.Appended, 4)
     assert [event.seq for event in seen.events] == list(range(1, len(seen.events) + 1))
     assert [event.version_before for event in seen.events] == list(range(len(seen.events)))
     assert replayed(seen.events)[1] == list(ctx.ask(Messages()))

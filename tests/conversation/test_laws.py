@@ -26,6 +26,7 @@ from agent_context import (
     Messages,
     Pop,
     Remove,
+    Restore,
     Retain,
     Rewind,
     Role,
@@ -36,11 +37,16 @@ from agent_context import (
     ToJsonl,
     TokenBudget,
     Update,
+    Zone,
     tiered,
 )
+from agent_context.conversation.opening import moment_at
+from agent_context.conversation.snapshots import moment_of, snapshot_of
 from agent_context.errors import AgentContextError
 from agent_context.events import Cleared
+from agent_context.jsonl import exported
 from agent_context.protocol import Ask
+from agent_context.stores.memory import MemoryStore
 from agent_context_backends.scripted import ScriptedBackend
 from tests.conversation.conftest import Seen
 from tests.conversation.test_events import replayed
@@ -65,6 +71,7 @@ edits: st.SearchStrategy[Ask[Any]] = st.one_of(
     st.builds(Pop),
     st.builds(Retain, st.sampled_from(Role)),
     st.builds(Rewind, indexes),
+    st.builds(Restore),
     st.builds(Clear),
     st.builds(Compress, strategies),
     st.builds(Send, messages=st.lists(messages, max_size=2)),
@@ -103,6 +110,31 @@ def test_the_zones_keep_their_laws_whatever_is_said(said: list[Ask[Any]]) -> Non
     assert len({message.id for message in everything}) == len(everything)
     _everything_was_announced(ctx, seen)
     ctx.stop()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(edits, max_size=12))
+def test_the_log_and_a_snapshot_each_make_the_same_conversation(said: list[Ask[Any]]) -> None:
+    store = MemoryStore()
+    ctx = started(store=store)
+
+    for edit in said:
+        done(ctx, edit)
+
+    kept = moment_at(store, ctx.id)
+    assert exported(kept.zones, Zone) == ctx.ask(ToJsonl())
+    thawed = moment_of(snapshot_of(kept))
+    assert thawed is not None
+    assert exported(thawed.zones, Zone) == exported(kept.zones, Zone)
+    assert (thawed.seq, thawed.version) == (kept.seq, kept.version)
+    assert (thawed.undo is None) == (kept.undo is None)
+    if kept.undo is not None and thawed.undo is not None:
+        assert exported(thawed.undo, Zone) == exported(kept.undo, Zone)
+    assert [entry.seq for entry in store.entries(ctx.id)] == list(range(1, kept.seq + 1))
+    ctx.stop()
+    again = AgentContext.start(ScriptedBackend(), store=store, id=ctx.id)
+    assert again.ask(ToJsonl()) == exported(kept.zones, Zone)
+    again.stop()
 
 
 def _everything_was_announced(ctx: ContextRef, seen: Seen) -> None:

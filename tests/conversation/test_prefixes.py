@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_context import (
@@ -150,6 +150,13 @@ def sent(ctx: ContextRef, server: Server, said: list[Message], chosen: dict[str,
 
 @pytest.mark.parametrize("kind", BACKENDS, ids=lambda kind: str(kind.vendor))
 @settings(max_examples=60, deadline=None)
+@example(
+    [
+        ("send", [("calls", ["a"])], {}),
+        ("send", [("result", ["a"])], {"commit": "manual"}),
+        ("send", [], {}),
+    ]
+)
 @given(steps)
 def test_a_prefix_held_if_and_only_if_the_bytes_did(
     kind: type[ChatCompletionsBackend], said: list[tuple[str, Any, Any]]

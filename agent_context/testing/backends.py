@@ -1,13 +1,4 @@
-"""What every backend must do, as tests that a third party can run on theirs.
-
-    class TestMine(BackendContract):
-        def make_backend(self):
-            return MyBackend()
-
-Any runner that collects classes and methods called `test…` will do; nothing here needs pytest.
-"""
-
-# ruff: noqa: S101 - asserting is what a contract suite does
+"""What every backend must do."""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""What is known of a turn while it runs, written down so that a crash does not lose it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from agent_context.errors import StoreCorrupt
+from agent_context.messages import Message, MessageId
+from agent_context.records import Record, record_of, record_of_line
+
+__all__ = ["NOT_RUN", "UNKNOWN", "Draft", "closed", "draft_of", "written"]
+
+NOT_RUN = "[interrupted] The call was not carried out: its turn was cut short."
+UNKNOWN = (
+    "[interrupted] The turn was cut short while the call was carried out: whether it had an effect "
+    "is not known."
+)
+
+
+class Draft(Struct, frozen=True):
+    """A turn that runs."""
+
+    turn_id: str
+    keep: bool
+    """Whether what is here outlives the turn if it is cut short."""
+    said: Sequence[Record] = ()
+    """What the turn said and has not stored yet."""
+    after: MessageId | None = None
+    """The last stored message that its request held; None if it held none."""
+    answer: Message | None = None
+    """What had arrived."""
+    calling: bool = False
+    """Whether the answer's calls are being carried out."""
+    results: Sequence[Message] = ()
+    """Of those calls, as far as they are there."""
+    closes: bool = False
+    """Whether the turn answers calls itself, and so leaves none of them open."""
+
+    def left(self) -> tuple[Message, ...]:
+        """What is worth keeping if the turn ends here: what it said, and what it heard."""
+        if not self.keep:
+            return ()
+        said = tuple(record.message for record in self.said)
+        if self.answer is None:
+            return said
+        if not self.closes:
+            return (*said, self.answer)
+        return (*said, *closed(self.answer, self.results, UNKNOWN if self.calling else NOT_RUN))
+
+
+class _Form(Struct):
+    turn: str
+    keep: bool
+    said: list[Raw]
+    after: str | None
+    answer: Raw
+    """`null` if there is none."""
+    calling: bool
+    results: list[Raw]
+    closes: bool
+
+
+def written(draft: Draft) -> bytes:
+    """The draft as a JSON object."""
+    form = _Form(
+        draft.turn_id,
+        draft.keep,
+        [Raw(record.line()) for record in draft.said],
+        draft.after,
+        Raw(b"null" if draft.answer is None else record_of(draft.answer).line()),
+        draft.calling,
+        [Raw(record_of(message).line()) for message in draft.results],
+        draft.closes,
+    )
+    return msgspec.json.encode(form)
+
+
+def draft_of(text: bytes) -> Draft:
+    """What `written` wrote. Raises `StoreCorrupt`."""
+    try:
+        form = msgspec.json.decode(text, type=_Form)
+        said = tuple(record_of_line(bytes(raw)) for raw in form.said)
+        line = bytes(form.answer)
+        answer = None if line == b"null" else record_of_line(line).message
+        results = tuple(record_of_line(bytes(raw)).message for raw in form.results)
+    except (msgspec.MsgspecError, ValueError, LookupError) as error:
+        raise StoreCorrupt(f"the turn that was running can't be read: {error}") from error
+    return Draft(form.turn, form.keep, said, form.after, answer, form.calling, results, form.closes)
+
+
+def closed(answer: Message, results: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """The answer and a result for each of its calls: `text` where there is none."""
+    known = {result.tool_call_id: result for result in results}
+    closing = [known.get(each.id) or Message.tool(each.id, text) for each in answer.tool_calls]
+    return (answer, *closing)

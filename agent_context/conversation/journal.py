@@ -1,0 +1,186 @@
+"""The way of a durable conversation to its store.
+
+The actor hands over what a message changed, all of it in one write, and goes on. What follows from
+a change - its answer, its event - happens when the write is committed, in the order of the changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, Literal, cast
+
+from msgspec import Struct
+
+from agent_context.conversation.drafts import Draft, written
+from agent_context.conversation.log import Moment
+from agent_context.conversation.snapshots import snapshot_of
+from agent_context.runtime import Failed, Reply
+from agent_context.stores.access import Access
+from agent_context.stores.store import UNCHANGED, Entry, Unchanged, Write
+from agent_context.stream import Stream
+
+__all__ = ["Journal", "Lost", "once_kept"]
+
+logger = logging.getLogger(__name__)
+
+Kept = Callable[[BaseException | None], object]
+"""Called when all that was changed so far is committed, or with the error if it can't be."""
+
+_LEAST_ENTRIES: Final = 200
+_LEAST_BYTES: Final = 32_768
+_WORTH_READING: Final = 20
+"""Entries that it is worth to spare the next owner the reading of."""
+
+
+class Lost(Struct, frozen=True):
+    """Tells the actor that a change could not be kept: the conversation has to be read anew."""
+
+
+class Journal:
+    """What one owner of one conversation writes. Only `checkpoint` may be called by others."""
+
+    def __init__(self, access: Access, conversation_id: str, epoch: int, head: int) -> None:
+        self.access = access
+        self.conversation_id = conversation_id
+        self.epoch = epoch
+        self.error: BaseException | None = None
+        """Why nothing can be written any more: what is in memory is not what is kept."""
+        self.on_loss: Callable[[], object] | None = None
+        """Called once when there is an `error`."""
+        self.found: Draft | None = None
+        """The turn that ran when the owner before was lost."""
+        self._lock = Lock()
+        self._head = head
+        self._entries: list[Entry] = []
+        self._draft: bytes | Literal[Unchanged.UNCHANGED] | None = UNCHANGED
+        self._running: str | None = None
+        self._waiting: list[Kept] = []
+        self._last: Reply[None] | None = None
+        self._since_snapshot = [0, 0]
+        self._snapshot_bytes = 0
+
+    def add(self, kind: str, payload: bytes, key: str | None = None) -> None:
+        """Write this with the next `commit`."""
+        seq = self._head + len(self._entries) + 1
+        self._entries.append(Entry(seq, kind, payload, time.time(), key))
+
+    def running(self, draft: Draft | None) -> None:
+        """A turn runs, and this is known of it; or none does."""
+        self._draft = None if draft is None else written(draft)
+        with self._lock:
+            self._running = None if draft is None else draft.turn_id
+
+    def when_kept(self, then: Kept) -> None:
+        """Call `then` when everything so far is committed: at once if it is."""
+        if self._entries or self._draft is not UNCHANGED:
+            self._waiting.append(then)
+        elif self._last is not None and not self._last.done():
+            self._last.add_done_callback(lambda reply: then(reply.error()))
+        else:
+            then(self.error)
+
+    def commit(self) -> Reply[None] | None:
+        """Hand over what was added. The reply is for everything so far; None if that is kept."""
+        if self._entries or self._draft is not UNCHANGED:
+            self._submit()
+        return None if self._last is None or self._last.done() else self._last
+
+    def _submit(self) -> None:
+        entries, self._entries = tuple(self._entries), []
+        waiting, self._waiting = self._waiting, []
+        draft, self._draft = self._draft, UNCHANGED
+        self._since_snapshot[0] += len(entries)
+        self._since_snapshot[1] += sum(len(entry.payload) for entry in entries)
+        with self._lock:
+            self._last = self._write(entries, draft)
+            self._head += len(entries)
+        self._last.add_done_callback(lambda reply: self._settle(waiting, reply.error()))
+
+    def _write(
+        self, entries: tuple[Entry, ...], draft: bytes | Literal[Unchanged.UNCHANGED] | None
+    ) -> Reply[None]:
+        write = Write(
+            conversation_id=self.conversation_id,
+            epoch=self.epoch,
+            head=self._head,
+            entries=entries,
+            draft=draft,
+        )
+        return self.access.submit(write)
+
+    def _settle(self, waiting: list[Kept], error: BaseException | None) -> None:
+        if error is not None and self.error is None:
+            self.error = error
+            if self.on_loss is not None:
+                self.on_loss()
+        for then in waiting:
+            then(error)
+
+    def checkpoint(self, draft: Draft) -> Reply[None] | None:
+        """Write down what is known of a running turn; None if it runs no more. Any thread."""
+        text = written(draft)
+        with self._lock:
+            return self._write((), text) if self._running == draft.turn_id else None
+
+    def wants_snapshot(self) -> bool:
+        """Whether reading what was added since the last one takes longer than reading all else.
+
+        So a conversation that only grows writes each message about twice, however long it is.
+        """
+        entries, size = self._since_snapshot
+        return entries >= _LEAST_ENTRIES and size >= max(_LEAST_BYTES, self._snapshot_bytes)
+
+    def snapshot(self, moment: Moment) -> None:
+        """Keep this moment, beside everything else."""
+        self._since_snapshot = [0, 0]
+        self._snapshot_bytes = sum(len(record.body) for record in moment.zones)
+
+        def then(error: BaseException | None) -> None:
+            if error is None:
+                self.access.read(self._save, moment).add_done_callback(_log_failure)
+
+        self.when_kept(then)
+
+    def _save(self, moment: Moment) -> None:
+        snapshot = snapshot_of(moment)
+        self.access.store.save_snapshot(self.conversation_id, self.epoch, snapshot)
+
+    def release(self, moment: Moment) -> Reply[None]:
+        """Let others have the conversation once everything is kept."""
+        released: Reply[None] = Reply()
+        worth_it = self._since_snapshot[0] >= _WORTH_READING
+
+        def let_go() -> None:
+            if worth_it and self.error is None:
+                self._save(moment)
+            self.access.store.release(self.conversation_id, self.epoch)
+
+        def then(_: BaseException | None) -> None:
+            letting_go = self.access.read(let_go)
+            letting_go.add_done_callback(_log_failure)
+            letting_go.add_done_callback(lambda _: released.set(None))
+
+        self.when_kept(then)
+        return released
+
+
+def _log_failure(reply: Reply[None]) -> None:
+    if (error := reply.error()) is not None:
+        logger.warning("a conversation's snapshot or release was not kept: %s", error)
+
+
+def once_kept(kept: Reply[None], answer: object) -> object:
+    """The answer, when everything is kept that came before it.
+
+    One that comes later waits for that itself; a stream may be had at once.
+    """
+    if isinstance(answer, Reply | Stream):
+        return cast("object", answer)
+    reply: Reply[object] = Reply()
+    kept.add_done_callback(
+        lambda _: reply.set(Failed(error) if (error := kept.error()) else answer)
+    )
+    return reply

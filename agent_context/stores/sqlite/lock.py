@@ -1,0 +1,69 @@
+"""A lock on a file, which the system takes back when the process ends, however it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from agent_context.errors import StoreUnavailable
+from agent_context.runtime.process import in_child
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+__all__ = ["FileLock"]
+
+_held: weakref.WeakSet[FileLock]
+
+
+class FileLock:
+    """Held from its creation to `release`, by this object alone. Raises `StoreUnavailable`."""
+
+    def __init__(self, database: Path) -> None:
+        path = database.with_name(f"{database.name}.lock")
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreUnavailable(f"{database}: can't open {path}: {error.strerror}") from error
+        try:
+            _lock(self._file)
+        except OSError as error:
+            holder = os.pread(self._file, 100, 0).decode(errors="replace") or "another process"
+            self.release()
+            raise StoreUnavailable(
+                f"{database} is used by {holder}: one store at a time may have it open"
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"process {os.getpid()}".encode(), 0)
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let others have it. Harmless when it is released."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            with suppress(OSError):
+                os.close(file)
+
+
+def _lock(file: int) -> None:
+    if sys.platform == "win32":
+        # Far behind the text, which others read.
+        os.lseek(file, 1 << 20, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _let_go() -> None:
+    """A forked child has a copy of each handle, which would keep the lock when its parent ends."""
+    for lock in list(_held):
+        lock.release()
+
+
+_held = weakref.WeakSet()
+in_child(_let_go)

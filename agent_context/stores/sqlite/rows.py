@@ -1,0 +1,140 @@
+"""What is read from the tables, and which of it others still need."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import orjson
+from msgspec import Struct
+
+from agent_context.stores.fence import gone, unknown
+from agent_context.stores.store import About, Entry, Fed, Log, Parent, Snapshot
+
+__all__ = [
+    "ABOUT",
+    "ENTRY",
+    "Row",
+    "about_of",
+    "base_of",
+    "entry_of",
+    "fed_of",
+    "log_of",
+    "points_of",
+    "readable",
+    "row_of",
+]
+
+ENTRY: Final = "seq, kind, payload, at, key"
+
+ABOUT: Final = (
+    "SELECT c.id, c.head, c.created_at, c.updated_at, c.metadata, c.owner, p.id, c.parent_seq"
+    " FROM conversation c LEFT JOIN conversation p ON p.num = c.parent WHERE NOT c.deleted"
+)
+
+# Downwards, from a conversation to what was forked from it: a deleted fork needs its parent only
+# as long as one of its own forks needs it.
+POINTS: Final = """
+    WITH RECURSIVE fork(seq, num, deleted) AS (
+        SELECT parent_seq, num, deleted FROM conversation WHERE parent = ?
+        UNION ALL
+        SELECT f.seq, c.num, c.deleted
+        FROM fork f JOIN conversation c ON c.parent = f.num WHERE f.deleted
+    )
+    SELECT DISTINCT seq FROM fork WHERE NOT deleted
+"""
+
+
+class Row(Struct, frozen=True):
+    """What a conversation's row says of its log."""
+
+    num: int
+    epoch: int
+    head: int
+    deleted: bool
+
+
+def row_of(connection: sqlite3.Connection, conversation_id: str) -> Row | None:
+    """The conversation's row, also if it was deleted."""
+    try:
+        found = connection.execute(
+            "SELECT num, epoch, head, deleted FROM conversation WHERE id = ?", (conversation_id,)
+        ).fetchone()
+    except UnicodeEncodeError:
+        return None
+    if found is None:
+        return None
+    num, epoch, head, deleted = found
+    return Row(num, epoch, head, bool(deleted))
+
+
+def readable(connection: sqlite3.Connection, conversation_id: str, upto: int | None) -> Row:
+    """The row, its head where reading ends. Raises `UnknownConversation`."""
+    row = row_of(connection, conversation_id)
+    if row is None:
+        raise unknown(conversation_id)
+    last = row.head
+    if row.deleted:
+        last = max(points_of(connection, row.num), default=-1)
+    if last < 0:
+        raise unknown(conversation_id)
+    return Row(row.num, row.epoch, last if upto is None else min(upto, last), row.deleted)
+
+
+def points_of(connection: sqlite3.Connection, num: int) -> Sequence[int]:
+    """After which of its entries forks begin that are still there."""
+    return [seq for (seq,) in connection.execute(POINTS, (num,))]
+
+
+def base_of(connection: sqlite3.Connection, num: int, upto: int) -> int | None:
+    """The number of the newest snapshot that is not newer than entry `upto`."""
+    (seq,) = connection.execute(
+        "SELECT max(seq) FROM snapshot WHERE conv = ? AND seq <= ?", (num, upto)
+    ).fetchone()
+    return None if seq is None else int(seq)
+
+
+def log_of(connection: sqlite3.Connection, row: Row, conversation_id: str) -> Log:
+    """The log up to the row's head. Raises `UnknownConversation` if a part of it is gone."""
+    snapshot = connection.execute(
+        "SELECT seq, format, payload FROM snapshot WHERE conv = ? AND seq <= ?"
+        " ORDER BY seq DESC LIMIT 1",
+        (row.num, row.head),
+    ).fetchone()
+    after = snapshot[0] if snapshot else 0
+    found = connection.execute(
+        f"SELECT {ENTRY} FROM event WHERE conv = ? AND seq > ? AND seq <= ? ORDER BY seq",  # noqa: S608 - ours
+        (row.num, after, row.head),
+    ).fetchall()
+    if len(found) != row.head - after:
+        raise gone(Parent(conversation_id, row.head))
+    parent = connection.execute(
+        "SELECT p.id, c.parent_seq FROM conversation c JOIN conversation p ON p.num = c.parent"
+        " WHERE c.num = ?",
+        (row.num,),
+    ).fetchone()
+    return Log(snapshot and Snapshot(*snapshot), entry_of(found), parent and Parent(*parent))
+
+
+def entry_of(rows: Iterable[Sequence[Any]]) -> Sequence[Entry]:
+    """Entries from their columns `ENTRY`."""
+    return tuple(Entry(*row) for row in rows)
+
+
+def fed_of(rows: Iterable[Sequence[Any]]) -> Sequence[Fed]:
+    """The same with position and conversation in front."""
+    return tuple(Fed(row[0], row[1], Entry(*row[2:])) for row in rows)
+
+
+def about_of(row: Sequence[Any]) -> About:
+    """A conversation from its columns `ABOUT`."""
+    return About(
+        id=row[0],
+        head=row[1],
+        created_at=row[2],
+        updated_at=row[3],
+        metadata=orjson.loads(row[4]),
+        owner=row[5],
+        parent=None if row[6] is None else Parent(row[6], row[7]),
+    )

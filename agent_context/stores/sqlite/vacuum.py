@@ -1,0 +1,108 @@
+"""Taking away what nobody needs any more."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+
+from agent_context.stores.sqlite.file import SqliteFile
+from agent_context.stores.sqlite.index import forget_index
+from agent_context.stores.sqlite.rows import base_of, points_of
+from agent_context.stores.store import Removed
+
+__all__ = ["vacuum"]
+
+Range = tuple[int, int]
+"""Entries from the first number to the second, both included."""
+
+
+def vacuum(file: SqliteFile, before: float | None) -> Removed:
+    """Remove conversation by conversation, so that writers need not wait for all of it."""
+    conversations = entries = 0
+    for num in _numbers(file, "SELECT num FROM conversation WHERE deleted AND NOT emptied"):
+        count = _emptied(file, num)
+        conversations += count is not None
+        entries += count or 0
+    if before is not None:
+        for num in _numbers(file, "SELECT DISTINCT conv FROM snapshot"):
+            entries += _shortened(file, num, before)
+    if conversations or entries:
+        forget_index(file)
+        _shrink(file)
+    return Removed(conversations, entries)
+
+
+def _numbers(file: SqliteFile, query: str) -> list[int]:
+    with file.reading() as connection:
+        return [num for (num,) in connection.execute(query)]
+
+
+def _emptied(file: SqliteFile, num: int) -> int | None:
+    """How many entries of a deleted conversation were removed; None if forks need it."""
+    with file.writing() as connection:
+        if points_of(connection, num):
+            return None
+        count = _remove(connection, num, [(0, _head(connection, num))])
+        for table in ("snapshot", "draft", "attachment"):
+            connection.execute(f"DELETE FROM {table} WHERE conv = ?", (num,))  # noqa: S608 - ours
+        connection.execute(
+            "UPDATE conversation SET emptied = 1, metadata = '{}' WHERE num = ?", (num,)
+        )
+        return count
+
+
+def _shortened(file: SqliteFile, num: int, before: float) -> int:
+    """How many entries from before then were removed that a snapshot stands for."""
+    with file.writing() as connection:
+        (alive,) = connection.execute(
+            "SELECT NOT deleted FROM conversation WHERE num = ?", (num,)
+        ).fetchone()
+        newest = base_of(connection, num, _head(connection, num))
+        if not alive or newest is None:
+            return 0
+        (young,) = connection.execute(
+            "SELECT min(seq) FROM event WHERE conv = ? AND seq <= ? AND at >= ?",
+            (num, newest, before),
+        ).fetchone()
+        last = newest if young is None else young - 1
+        points = points_of(connection, num)
+        needed = [((base_of(connection, num, point) or 0) + 1, point) for point in points]
+        return _remove(connection, num, _between(needed, last))
+
+
+def _between(needed: Iterable[Range], last: int) -> Iterator[Range]:
+    """What lies up to `last` outside all that is needed."""
+    first = 0
+    for start, end in sorted(needed):
+        yield first, min(start - 1, last)
+        first = max(first, end + 1)
+    yield first, last
+
+
+def _remove(connection: sqlite3.Connection, num: int, ranges: Iterable[Range]) -> int:
+    # Positions go upwards for ever, also past those that are removed.
+    connection.execute(
+        "UPDATE removed SET position = max(position, ifnull((SELECT max(pos) FROM event), 0))"
+    )
+    count = 0
+    for first, last in ranges:
+        place = (num, first, last)
+        (some,) = connection.execute(
+            "SELECT count(*) FROM event WHERE conv = ? AND seq BETWEEN ? AND ?", place
+        ).fetchone()
+        connection.execute("DELETE FROM event WHERE conv = ? AND seq BETWEEN ? AND ?", place)
+        count += some
+    return count
+
+
+def _head(connection: sqlite3.Connection, num: int) -> int:
+    (head,) = connection.execute("SELECT head FROM conversation WHERE num = ?", (num,)).fetchone()
+    return int(head)
+
+
+def _shrink(file: SqliteFile) -> None:
+    """Give the room back to the system, and write over what the log still holds."""
+    with file.alone() as connection:
+        # As a script: it works page by page, and `execute` takes one step only.
+        connection.executescript("PRAGMA incremental_vacuum")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
