@@ -6,18 +6,17 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from agent_context.errors import TurnAborted
 from agent_context.messages import Completion, Message, ToolCall
 from agent_context.options import SendOptions
 from agent_context.rounds import Round
+from agent_context.tools.elsewhere import LoopGone, elsewhere
 from agent_context.tools.execution import Outcome, Toolbox
 from agent_context.tools.repeats import Repeats
 
 __all__ = ["Bound"]
-
-T = TypeVar("T")
 
 _FORBEARANCE: Final = 2
 """How often a model may still call tools after it was told to answer without them."""
@@ -92,19 +91,7 @@ class Bound:
         def say(result: Message) -> None:
             here.call_soon_threadsafe(done, result)
 
-        return await _elsewhere(partial(run, done=say), self._loop, self._variables.copy())
-
-
-async def _elsewhere(
-    make: Callable[[], Coroutine[Any, Any, T]],
-    loop: asyncio.AbstractEventLoop,
-    variables: contextvars.Context,
-) -> T:
-    """What the coroutine returns on another thread's loop; cancelling this cancels it there."""
-    work = make()
-    try:
-        future = variables.run(asyncio.run_coroutine_threadsafe, work, loop)
-    except RuntimeError as error:
-        work.close()
-        raise TurnAborted(f"the loop that the tools belong to is gone: {error}") from error
-    return await asyncio.wrap_future(future)
+        try:
+            return await elsewhere(partial(run, done=say), self._loop, self._variables.copy())
+        except LoopGone as error:
+            raise TurnAborted(f"the loop that the tools belong to is gone: {error}") from error

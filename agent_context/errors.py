@@ -26,6 +26,7 @@ AgentContextError
 │   └── ConversationDeleted
 ├── ToolError                   a tool's own complaint, which the model gets to read
 │   └── PathRefused             no file that may be touched has this name
+├── InvalidOutput               an answer that isn't of the type that was asked for
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
 """
@@ -49,6 +50,7 @@ __all__ = [
     "IndexOutOfRange",
     "InvalidMessage",
     "InvalidOptions",
+    "InvalidOutput",
     "MailboxFull",
     "OwnedElsewhere",
     "PathRefused",
@@ -241,6 +243,10 @@ class PathRefused(ToolError):
 
     def __reduce__(self) -> tuple[type[PathRefused], tuple[str, str]]:
         return type(self), (self.name, self.why)
+
+
+class InvalidOutput(AgentContextError):
+    """A model's answer is not of the wanted type. The text tells the model what to mend."""
 
 
 class SkillError(AgentContextError):

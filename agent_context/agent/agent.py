@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from asyncio import to_thread
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast, overload
@@ -19,7 +20,7 @@ from agent_context.conversation.actor import AgentContext
 from agent_context.errors import UsageMistake
 from agent_context.messages import Message
 from agent_context.options import SendOptions
-from agent_context.protocol import FromJsonl, UseBackend
+from agent_context.protocol import FromJsonl, IsEmpty, UseBackend
 from agent_context.providers.chain import Chain, OnProviderError
 from agent_context.providers.compression import AnyStrategy
 from agent_context.providers.history import InMemoryHistoryProvider
@@ -28,6 +29,7 @@ from agent_context.ref import ContextRef
 from agent_context.response import AgentResponse
 from agent_context.runtime import finalizer
 from agent_context.session import AgentSession
+from agent_context.stores.store import Store
 from agent_context.tools import Approve, Decision, Limits, MemoryResults, Tool, Toolbox, tool
 from agent_context.tools.merging import ToolConflict
 
@@ -62,6 +64,9 @@ class Agent:
         max_rounds: Rounds of tool calls, after which the model has to answer.
         tool_conflict: Whether a tool whose name is taken is left out, or an error.
         on_provider_error: Whether a provider that fails is noted and left out, or ends the run.
+        provider_timeout: Seconds that one call of a provider may take.
+        store: Keeps what is said in sessions, under their ids: a session with an id that the store
+            knows goes on where it was.
     """
 
     def __init__(  # noqa: PLR0913 - an agent is described in one place
@@ -81,6 +86,8 @@ class Agent:
         max_rounds: int = 20,
         tool_conflict: ToolConflict = "skip",
         on_provider_error: OnProviderError = "isolate",
+        provider_timeout: float = 60.0,
+        store: Store | None = None,
     ) -> None:
         self.client = checked("client", client, ContextBackend)
         self.name = name
@@ -88,7 +95,11 @@ class Agent:
         if instructions is not None:
             self.options = self.options.model_copy(update={"instructions": instructions})
         self.context_providers: Sequence[ContextProvider] = tuple(context_providers)
-        self.chain = _chain(self.context_providers, on_provider_error)
+        self.chain = Chain(
+            _with_history(self.context_providers),
+            on_error=on_provider_error,
+            patience=provider_timeout,
+        )
         self.requests = Requests(
             client=client,
             tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
@@ -99,6 +110,7 @@ class Agent:
         self.background = Background()
         self.max_rounds = max_rounds
         self._compression = compression
+        self._store = store
         self._waits = on_provider_error == "raise"
         self._approve = approve
         self._limits = limits
@@ -133,7 +145,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse]: ...
 
@@ -148,7 +160,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> RunStream: ...
 
@@ -162,7 +174,7 @@ class Agent:
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, Decision] | None = None,
-        output_type: object = None,
+        output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse] | RunStream:
         """Have the model answer, calling tools as often as it wants.
@@ -218,22 +230,33 @@ class Agent:
         else:
             await self.background.drained()
 
-    async def conversation_of(self, session: AgentSession) -> ContextRef:
-        """The conversation of a session, which is started if need be."""
-        if session.conversation is None:
-            session.conversation = conversation = AgentContext.start(
-                self.client,
-                options=self.options,
-                compression=self._compression,
-                id=session.session_id,
-            )
-            weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
-            if session.earlier:
-                await conversation.aask(FromJsonl(session.earlier))
+    async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef:
+        """The conversation of a session, which is started if need be.
+
+        `alone`: nobody holds the session but its one run, so it is not kept.
+        """
+        conversation = session.conversation
+        if conversation is None:
+            conversation = await self._started(session, None if alone else self._store)
         elif session.backend is not self.client:
-            await session.conversation.aask(UseBackend(self.client, self.options))
-        session.backend = self.client
-        return session.conversation
+            await conversation.aask(UseBackend(self.client, self.options))
+        session.conversation, session.backend = conversation, self.client
+        return conversation
+
+    async def _started(self, session: AgentSession, store: Store | None) -> ContextRef:
+        start = partial(
+            AgentContext.start,
+            self.client,
+            options=self.options,
+            compression=self._compression,
+            id=session.session_id,
+        )
+        conversation = start() if store is None else await to_thread(start, store=store)
+        weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
+        empty = await conversation.aask(IsEmpty())
+        if session.earlier and empty:
+            await conversation.aask(FromJsonl(session.earlier))
+        return conversation
 
     def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox:
         """What runs the calls of a run."""
@@ -246,11 +269,11 @@ class Agent:
         )
 
 
-def _chain(providers: Sequence[ContextProvider], on_error: OnProviderError) -> Chain:
-    chain = Chain(providers, on_error=on_error)
-    if chain.loads_history:
-        return chain
-    return Chain((InMemoryHistoryProvider("conversation"), *providers), on_error=on_error)
+def _with_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvider]:
+    """The providers, with the conversation's own history first if none of them loads one."""
+    if Chain(providers).loads_history:
+        return providers
+    return (InMemoryHistoryProvider("conversation"), *providers)
 
 
 def _messages(said: Said) -> tuple[Message, ...]:

@@ -7,17 +7,25 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent_context.agent.calls import check_decisions, closed, open_answer
 from agent_context.agent.request import Requests
 from agent_context.agent.steadfast import Background
-from agent_context.agent.turn import Rounds, Turn
+from agent_context.agent.turn import Request, Rounds, Turn
+from agent_context.agent.typed import ask_for, asked_again
 from agent_context.agent.updates import AgentUpdate, Emit
 from agent_context.bound import Bound
-from agent_context.errors import ConversationBusy, RunCancelled, WouldDeadlock
+from agent_context.errors import (
+    ConversationBusy,
+    ConversationClosed,
+    InvalidOutput,
+    RunCancelled,
+    WouldDeadlock,
+)
 from agent_context.messages import Completion, Message, Role, ToolCall, Usage, new_id
 from agent_context.options import SendOptions
+from agent_context.output import parse_output
 from agent_context.protocol import Extend
 from agent_context.providers.chain import Chain
 from agent_context.providers.context import SessionContext
@@ -43,7 +51,7 @@ class Asked:
     options: SendOptions = field(default_factory=SendOptions)
     tools: Sequence[Tool] = ()
     approvals: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
-    output_type: object = None
+    output_type: type[Any] | None = None
     wait: bool = False
     """Whether the run ends for its caller only when the last provider has had its turn."""
 
@@ -56,7 +64,7 @@ class Conducts(Protocol):
     background: Background
     max_rounds: int
 
-    async def conversation_of(self, session: AgentSession) -> ContextRef: ...
+    async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef: ...
 
     def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox: ...
 
@@ -72,8 +80,9 @@ class Run:
         self._turn: Turn | None = None
         self._known: frozenset[str] = frozenset()
         """Ids of what the conversation held when the run began."""
-        self._resumed: list[Message] = []
-        """An earlier run's last answer and what has come of its calls."""
+        self._said: list[Message] = []
+        """What model and tools said; first, if calls of an earlier run waited, that answer."""
+        self._usages: list[Usage] = []
         self._context = SessionContext(
             input_messages=[said for said in asked.messages if said.role is not Role.SYSTEM],
             session_id=self._session.session_id,
@@ -109,8 +118,7 @@ class Run:
 
     async def _respond(self) -> AgentResponse:
         agent, session, context = self._agent, self._session, self._context
-        conversation = await agent.conversation_of(session)
-        self._turn = Turn(conversation)
+        conversation = await agent.conversation_of(session, alone=self._asked.session is None)
         context.said_before = before = await session.get_messages()
         self._known = frozenset(message.id for message in before)
         waiting = open_answer(before)
@@ -123,14 +131,46 @@ class Run:
             pending = await self._resume(conversation, toolbox, waiting)
             if pending:
                 return self._response(pending=pending)
-        bound = Bound(toolbox, asyncio.get_running_loop(), max_rounds=agent.max_rounds)
+        if self._asked.output_type is not None:
+            ask_for(self._asked.output_type, context, agent.requests.client)
+        request = await agent.requests.made(session, context, toolbox.tools, self._said)
+        completion, pending = await self._take_turn(request, toolbox)
+        if pending or self._asked.output_type is None:
+            return self._response(completion, pending)
+        return await self._typed(self._asked.output_type, request, toolbox, completion)
+
+    async def _take_turn(
+        self, request: Request, toolbox: Toolbox
+    ) -> tuple[Completion, Sequence[ToolCall]]:
+        """One turn; returns its last answer, and the calls in it that wait."""
+        turn = self._turn = Turn(self._conversation())
+        bound = Bound(toolbox, asyncio.get_running_loop(), max_rounds=self._agent.max_rounds)
         rounds = Rounds(bound)
-        request = await agent.requests.made(session, context, toolbox.tools, self._resumed)
         if self._emit is None:
-            completion = await self._turn.whole(request, rounds)
+            completion = await turn.whole(request, rounds)
         else:
-            completion = await self._turn.streamed(request, rounds, self._emit)
-        return self._response(completion, rounds, pending=bound.pending)
+            completion = await turn.streamed(request, rounds, self._emit)
+        self._said += [*rounds.said, completion.message]
+        self._usages += [*rounds.usages, completion.usage]
+        return completion, bound.pending
+
+    async def _typed(
+        self, kind: type[Any], request: Request, toolbox: Toolbox, completion: Completion
+    ) -> AgentResponse:
+        """The response with its value; an answer that is none may be mended once."""
+        try:
+            return self._response(completion, value=parse_output(completion.message.text, kind))
+        except InvalidOutput as complaint:
+            again = asked_again(request, self._said, complaint)
+        completion, pending = await self._take_turn(again, toolbox)
+        if pending:
+            return self._response(completion, pending)
+        return self._response(completion, value=parse_output(completion.message.text, kind))
+
+    def _conversation(self) -> ContextRef:
+        if self._session.conversation is None:
+            raise ConversationClosed(f"{self._session!r} has no conversation")
+        return self._session.conversation
 
     def _rename_known(self) -> None:
         """Two messages never share an id: the same object said again is another message."""
@@ -159,7 +199,7 @@ class Run:
             given = list(outcome.results)
         results = closed(calls, given)
         await conversation.aask(Extend(results))
-        self._resumed = [waiting, *results]
+        self._said = [waiting, *results]
         if self._emit is not None:
             self._emit(AgentUpdate(tool_calls=calls, results=results))
         return ()
@@ -167,21 +207,18 @@ class Run:
     def _response(
         self,
         completion: Completion | None = None,
-        rounds: Rounds | None = None,
-        *,
         pending: Sequence[ToolCall] = (),
+        *,
+        value: object = None,
     ) -> AgentResponse:
-        said, usages = list(self._resumed), list[Usage]()
-        if rounds is not None and completion is not None:
-            said += [*rounds.said, completion.message]
-            usages += [*rounds.usages, completion.usage]
-        usage = Usage.total(usages)
+        usage = Usage.total(self._usages)
         if self._emit is not None and completion is not None:
             self._emit(AgentUpdate(finish_reason=completion.finish_reason, usage=usage))
         return AgentResponse(
-            messages=tuple(said),
+            messages=tuple(self._said),
             completion=completion,
             pending=tuple(pending),
+            value=value,
             session_id=self._session.session_id,
             usage=usage,
             diagnostics=tuple(self._context.diagnostics),

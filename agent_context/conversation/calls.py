@@ -111,9 +111,10 @@ async def converse(call: Call, zones: Zones, swap: Swap, keep: Keep) -> Completi
 
     Raises `ContextFull` before any network traffic, and what the backend or the loop raises.
     """
-    if call.loop is not None and call.options.commit == "manual":
-        call.history = call.history or zones  # the rounds are stored nowhere else
-    zones = call.history or zones
+    if call.loop is not None and call.options.commit == "manual" and call.history is None:
+        call.history = zones  # the rounds are stored nowhere else
+    if call.history is not None:
+        zones = call.history  # which may be empty
     while True:
         completion = await _answered(call, zones, swap)
         if call.loop is None or not completion.message.tool_calls:

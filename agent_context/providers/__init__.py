@@ -1,15 +1,25 @@
 """What stands around a run: the seam to context providers, their chain, and those that ship."""
 
-from agent_context.providers.provider import (
-    BaseContextProvider,
-    ContextProvider,
-    ContextResult,
-    SessionContext,
+from agent_context.providers.compression import CompressionProvider
+from agent_context.providers.context import ContextResult, SessionContext
+from agent_context.providers.database import SqliteHistoryProvider
+from agent_context.providers.files import FileHistoryProvider
+from agent_context.providers.history import (
+    BaseHistoryProvider,
+    HistoryProvider,
+    InMemoryHistoryProvider,
 )
+from agent_context.providers.provider import BaseContextProvider, ContextProvider
 
 __all__ = [
     "BaseContextProvider",
+    "BaseHistoryProvider",
+    "CompressionProvider",
     "ContextProvider",
     "ContextResult",
+    "FileHistoryProvider",
+    "HistoryProvider",
+    "InMemoryHistoryProvider",
     "SessionContext",
+    "SqliteHistoryProvider",
 ]

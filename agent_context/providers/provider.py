@@ -88,6 +88,7 @@ class ContextProvider:
         session: AgentSession,
         messages: Sequence[Message],
         options: SendOptions,
+        /,
     ) -> ContextResult | None:
         """What to add to the run in which the caller says `messages`."""
         del agent, session, messages, options
@@ -100,6 +101,7 @@ class ContextProvider:
         request_messages: Sequence[Message],
         response: AgentResponse | None,
         error: BaseException | None,
+        /,
     ) -> None:
         """Look at a run that has ended. Of `response` and `error`, one is None."""
 

@@ -80,9 +80,9 @@ def _report(skipped: Sequence[Skipped], conflict: ToolConflict) -> None:
 
 def _as_careful(kept: Tool, other: Tool) -> Tool:
     """The kept tool, with the need for approval that the other has."""
-    if not isinstance(kept, CallableTool) or kept.approval == "require":
+    if not isinstance(kept, CallableTool) or not isinstance(other, CallableTool):
         return kept
-    if not isinstance(other, CallableTool) or other.approval == "never":
+    if other.approval == "never" or kept.approval == "require":
         return kept
     return kept.model_copy(update={"approval": partial(_either, kept, other)})
 

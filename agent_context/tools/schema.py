@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from agent_context.errors import InvalidOptions
 
-__all__ = ["schema_of", "strict_schema"]
+__all__ = ["schema_of", "strict_schema", "tidy_schema"]
 
 Schema = dict[str, Any]
 
@@ -52,11 +52,16 @@ def schema_of(kind: Any) -> Schema:  # noqa: ANN401 - a type, or what stands for
         schema = TypeAdapter(kind).json_schema(schema_generator=_Generator)
     except PydanticInvalidForJsonSchema as error:
         raise InvalidOptions(f"no JSON schema can be made: {error.message}") from error
+    return tidy_schema(schema)
+
+
+def tidy_schema(schema: Schema) -> Schema:
+    """The schema without titles, which only say the names again."""
     return _mapped(schema, _without_title)
 
 
 def _without_title(schema: Schema) -> Schema:
-    return {key: value for key, value in schema.items() if key != "title"}
+    return {key: value for key, value in schema.items() if key not in {"title", "$schema"}}
 
 
 def _mapped(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
