@@ -37,6 +37,8 @@ class AgentSession:
         self.state: dict[str, Any] = dict(state or {})
         self.conversation: ContextRef | None = None
         """The conversation behind it, once a run has begun."""
+        self.replaced: Sequence[Message] | None = None
+        """What the last run sent in the place of the history, if it did."""
         self.backend: ContextBackend | None = None
         """What the conversation talks to."""
         self.runs = Fifo()
@@ -67,6 +69,14 @@ class AgentSession:
             return []
         fixed = len(await self.conversation.aask(Immutable()))
         return [_spoken(said) for said in (await self.conversation.aask(Messages()))[fixed:]]
+
+    async def get_visible(self) -> list[Message]:
+        """What the model sees of what was said, in the run that goes on.
+
+        Of a run that sends another history than the conversation's, that history alone: what the
+        run itself has said so far may be missing.
+        """
+        return await self.get_messages() if self.replaced is None else list(self.replaced)
 
     def touch_request_hash(
         self,

@@ -68,6 +68,7 @@ class Requests(Struct, frozen=True, kw_only=True):
         if (smaller := await self._smaller(sent, before, extra, options, context)) is not None:
             history, extra = smaller, []
             sent = [*system, *smaller, *context.input_messages]
+        session.replaced = history
         session.touch_request_hash(
             sent, tools=tools, fields=options.model_dump(include=_HEAD, exclude_defaults=True)
         )

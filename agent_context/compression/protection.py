@@ -46,6 +46,8 @@ def _newest_of_each(history: Records) -> Iterator[int]:
     index = len(history)
     for record in reversed(history):
         index -= 1
+        if record.role is not Role.TOOL:
+            continue
         if (about := record.protection) is not None and about not in seen:
             seen.add(about)
             yield index

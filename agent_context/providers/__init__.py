@@ -10,8 +10,10 @@ from agent_context.providers.history import (
     InMemoryHistoryProvider,
 )
 from agent_context.providers.provider import BaseContextProvider, ContextProvider
+from agent_context.providers.skills import AgentSkillsProvider, SkillsProvider
 
 __all__ = [
+    "AgentSkillsProvider",
     "BaseContextProvider",
     "BaseHistoryProvider",
     "CompressionProvider",
@@ -21,5 +23,6 @@ __all__ = [
     "HistoryProvider",
     "InMemoryHistoryProvider",
     "SessionContext",
+    "SkillsProvider",
     "SqliteHistoryProvider",
 ]

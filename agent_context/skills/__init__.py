@@ -2,16 +2,16 @@
 
 from agent_context.skills.metadata import SkillMetadata
 from agent_context.skills.runner import SubprocessScriptRunner
-from agent_context.skills.scan import Diagnostic, Scan, scan
+from agent_context.skills.scan import Scan, SkillDiagnostic, scan
 from agent_context.skills.scripts import Script, ScriptResult, SkillScriptRunner
 from agent_context.skills.skill import AgentSkill
 
 __all__ = [
     "AgentSkill",
-    "Diagnostic",
     "Scan",
     "Script",
     "ScriptResult",
+    "SkillDiagnostic",
     "SkillMetadata",
     "SkillScriptRunner",
     "SubprocessScriptRunner",

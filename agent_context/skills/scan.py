@@ -13,14 +13,14 @@ from agent_context.errors import SkillError
 from agent_context.skills.files import MANIFEST
 from agent_context.skills.skill import AgentSkill
 
-__all__ = ["Diagnostic", "Scan", "scan"]
+__all__ = ["Scan", "SkillDiagnostic", "scan"]
 
 logger = logging.getLogger(__name__)
 
 _PASSED_OVER = frozenset({".git", "node_modules"})
 
 
-class Diagnostic(Struct, frozen=True):
+class SkillDiagnostic(Struct, frozen=True):
     """Something about skills that their author, or who chose them, should know."""
 
     where: str
@@ -33,7 +33,7 @@ class Scan(Struct, frozen=True):
 
     skills: tuple[AgentSkill, ...] = ()
     """In the order of their directories' names."""
-    diagnostics: tuple[Diagnostic, ...] = ()
+    diagnostics: tuple[SkillDiagnostic, ...] = ()
     """Which could not be loaded and why, and what was borne with in the others."""
 
 
@@ -47,11 +47,11 @@ def scan(root: str | os.PathLike[str], *, strict: bool = False) -> Scan:
     except OSError as error:
         raise SkillError(f"no skills in {os.fspath(root)!r}: {error.strerror}") from error
     skills: list[AgentSkill] = []
-    found: list[Diagnostic] = []
+    found: list[SkillDiagnostic] = []
     if (Path(root) / MANIFEST).exists():
         found.append(_noted(root, "it is a skill itself; `AgentSkill.from_dir` reads it"))
     for path in entries:
-        if path.name in _PASSED_OVER or not _has_manifest(path):
+        if path.name in _PASSED_OVER or not os.path.lexists(path / MANIFEST):
             continue
         if path.is_symlink():
             found.append(_noted(path, "a link is not followed; add it by `AgentSkill.from_dir`"))
@@ -66,17 +66,10 @@ def scan(root: str | os.PathLike[str], *, strict: bool = False) -> Scan:
     return Scan(tuple(skills), tuple(found))
 
 
-def _has_manifest(path: Path) -> bool:
-    try:
-        return path.is_dir() and os.path.lexists(path / MANIFEST)
-    except OSError:
-        return False
-
-
-def _all_noted(where: Path, texts: Iterable[str]) -> list[Diagnostic]:
+def _all_noted(where: Path, texts: Iterable[str]) -> list[SkillDiagnostic]:
     return [_noted(where, text) for text in texts]
 
 
-def _noted(where: str | os.PathLike[str], text: str) -> Diagnostic:
+def _noted(where: str | os.PathLike[str], text: str) -> SkillDiagnostic:
     logger.warning("skills: %s: %s", os.fspath(where), text)
-    return Diagnostic(os.fspath(where), text)
+    return SkillDiagnostic(os.fspath(where), text)

@@ -108,7 +108,7 @@ class AgentSkill:
         if self.root_dir is None:
             return self.instructions or ""
         try:
-            return instructions_of(_manifest(Root(self.root_dir)))
+            return instructions_of(_manifest(_again(self.root_dir)))
         except (SkillError, PathRefused) as error:
             raise SkillError(f"skill {self.name!r}: {error}") from error
 
@@ -125,22 +125,30 @@ class AgentSkill:
         known = self.resource_name(name)
         if self.root_dir is None:
             return self.resources[known]
-        return self._read(known, _LARGEST_RESOURCE)
+        return self._read(self.root_dir, known, _LARGEST_RESOURCE)
 
     def script(self, name: str) -> Script:
         """A listed script, read now: it stays what it is, whatever becomes of its file."""
         what = f"skill {self.name!r}: script"
-        known = resolved(name, self.script_names, what=what)
         if self.root_dir is None:
-            raise SkillError(f"{what} {name!r}: a dynamic skill has none")
-        source = self._read(known, _LARGEST_SCRIPT)
+            raise SkillError(f"{what} {name!r} not found: a dynamic skill has none")
+        known = resolved(name, self.script_names, what=what)
+        source = self._read(self.root_dir, known, _LARGEST_SCRIPT)
         return Script(skill=self.name, name=known, root=self.root_dir, source=source)
 
-    def _read(self, name: str, limit: int) -> bytes:
+    def _read(self, root: Path, name: str, limit: int) -> bytes:
         try:
-            return Root(self.root_dir or "").read(name, limit)
+            return _again(root).read(name, limit)
         except PathRefused as error:
             raise SkillError(f"skill {self.name!r}: {error}") from error
+
+
+def _again(path: Path) -> Root:
+    """The directory of a skill, unless a link has taken its place since the skill was read."""
+    root = Root(path)
+    if root.path != path:
+        raise PathRefused(str(path), "a link has taken its place")
+    return root
 
 
 def _manifest(root: Root) -> str:

@@ -155,11 +155,12 @@ class Toolbox:
 
     async def message(self, call: ToolCall) -> Message:
         """The result of a call, short enough to be read. Raises `ToolError`."""
-        parts = parts_of(await self.value(call))
+        value = await self.value(call)
+        parts = parts_of(value)
         most = self._find(call.name).max_result or self._limits.max_result
         short = await shortened(parts, call.id, most, self._keeper)
         self._offers_reader = self._offers_reader or short != parts
-        return result_message(call.id, short)
+        return result_message(call.id, short, value)
 
     def _find(self, name: str) -> CallableTool:
         found = self._tools.get(name)

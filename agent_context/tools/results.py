@@ -17,9 +17,11 @@ _DONE = "ok"
 _NOTHING = "(nothing)"
 
 
-def result_message(call_id: str, parts: Sequence[Part]) -> Message:
-    """The message that answers a call."""
-    return Message(role=Role.TOOL, parts=tuple(parts), tool_call_id=call_id)
+def result_message(call_id: str, parts: Sequence[Part], value: object = None) -> Message:
+    """The message that answers a call; of a `value` that is a message the unknown fields stay."""
+    result = Message(role=Role.TOOL, parts=tuple(parts), tool_call_id=call_id)
+    extra = value.extra if isinstance(value, Message) else {}
+    return result.model_copy(update=extra) if extra else result
 
 
 def parts_of(value: object) -> tuple[Part, ...]:

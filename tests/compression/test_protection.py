@@ -21,15 +21,17 @@ from agent_context import (
     TokenBudget,
     ToolCall,
 )
-from agent_context.compression import Plan, View
-from agent_context.compression.protection import in_use, protected
+from agent_context.compression import Plan, View, protected
+from agent_context.compression.protection import in_use
 from agent_context.groups import open_calls
 from agent_context.records import Record, record_of, with_id
 from agent_context.vector import Vector
+from agent_context.wire.dialect import Dialect
+from agent_context.wire.rendering import rendered
 from agent_context.zones import Zones
 from agent_context_backends.scripted import ScriptedBackend
 from tests.compression.test_strategies import loop
-from tests.histories import histories
+from tests.histories import DIALECTS, ITEM_DIALECTS, histories
 
 STRATEGIES: list[Strategy] = [
     Summarize(keep=2),
@@ -151,6 +153,13 @@ def test_the_mark_outlives_what_happens_to_a_message_at_rest() -> None:
     assert record.protection == ("skill", "review")
     assert with_id(record, "other").protection == ("skill", "review")
     assert record_of(record.message).protection == ("skill", "review")
+
+
+@pytest.mark.parametrize("dialect", [*DIALECTS, *ITEM_DIALECTS], ids=lambda each: each.name)
+def test_the_mark_is_never_sent(dialect: Dialect) -> None:
+    marked = record_of(protected(Message.tool("a", "Do it."), "skill", subject="review"))
+
+    assert rendered(marked, dialect) == rendered(record_of(Message.tool("a", "Do it.")), dialect)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 
 import pytest
@@ -173,6 +174,13 @@ def test_metadata_without_a_name_or_a_purpose_cannot_be_made(name: str, descript
 )
 def test_names_are_held_against_the_specification(name: str, departs: bool) -> None:
     assert bool(list(deviations(SkillMetadata(name, "d"), name))) is departs
+
+
+def test_without_a_yaml_reader_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+
+    with pytest.raises(SkillError, match=r"pip install 'agent-context\[skills\]'"):
+        read("name: x\ndescription: y")
 
 
 pieces = st.sampled_from(

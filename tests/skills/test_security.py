@@ -96,6 +96,22 @@ def test_a_link_that_comes_later_is_not_followed(
         skill.read_resource("references/a.md")
 
 
+@pytest.mark.behaviour(90)
+def test_a_link_in_the_place_of_the_skill_is_not_followed(
+    make_skill: MakeSkill, tmp_path: Path
+) -> None:
+    path = make_skill("x", a_md="fine", scripts__run_py="pass")
+    skill = AgentSkill.from_dir(path)
+    moved = path.rename(tmp_path / "moved")
+    path.symlink_to(moved)
+
+    for read in (skill.load_instructions, lambda: skill.read_resource("a.md")):
+        with pytest.raises(SkillError, match="a link has taken its place"):
+            read()
+    with pytest.raises(SkillError, match="a link has taken its place"):
+        skill.script("run.py")
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_only_regular_files_are_read(make: Callable[[Path], None], make_skill: MakeSkill) -> None:
     path = make_skill("x", references__a_md="fine")

@@ -59,6 +59,11 @@ def test_only_a_dynamic_skill_takes_resources(make_skill: MakeSkill) -> None:
         skill.with_resource("a.md", "text")
 
 
+def test_a_dynamic_skill_has_no_scripts() -> None:
+    with pytest.raises(SkillError, match="a dynamic skill has none"):
+        AgentSkill.dynamic(QUERY, "x").script("run.py")
+
+
 def test_with_a_resource_it_is_another_skill() -> None:
     plain = AgentSkill.dynamic(QUERY, "x")
 
