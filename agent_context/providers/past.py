@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
-from agent_context.errors import InvalidMessage
 from agent_context.events import (
     Appended,
     ChangeEvent,
@@ -22,18 +20,12 @@ from agent_context.events import (
     Updated,
 )
 from agent_context.messages import Message
-from agent_context.protocol import Messages, Subscribe
+from agent_context.protocol import Messages, Recall, Remark, Subscribe
 from agent_context.records import Record, record_of
 from agent_context.ref import ContextRef
-from agent_context.stores.access import Access
-from agent_context.stores.store import Store
 from agent_context.stores.words import words_of
-from agent_context.wire.payload import items_in, mapping_in
 
-__all__ = ["HeardPast", "Past", "StoredPast", "messages_in"]
-
-_ENTRIES_PER_MESSAGE = 4
-"""Entries that are searched for each message that is wanted: several may hold the same one."""
+__all__ = ["DurablePast", "HeardPast", "Past"]
 
 
 class Past(Protocol):
@@ -44,21 +36,25 @@ class Past(Protocol):
         ...
 
 
-class StoredPast:
-    """The past of a conversation that a store keeps: all of its log, removed messages included."""
+class DurablePast:
+    """The past of a conversation with a store: all that was ever said, removed messages included.
 
-    def __init__(self, store: Store, conversation_id: str) -> None:
-        self._store = store
-        self._conversation_id = conversation_id
+    Of what a compression made of it there is nothing.
+    """
+
+    def __init__(self, conversation: ContextRef) -> None:
+        self._conversation = conversation
 
     async def search(self, text: str, limit: int) -> Sequence[Message]:
-        """The messages of the entries that the store finds, as they were said first."""
-        entries = await Access.of(self._store).read(
-            self._store.search, self._conversation_id, text, limit=limit * _ENTRIES_PER_MESSAGE
-        )
-        oldest_first = sorted(entries, key=lambda entry: entry.seq)
-        said = [message for entry in oldest_first for message in messages_in(entry.payload)]
-        return _best(map(record_of, _first_ones(said)), text, limit)
+        """What the store finds, each message as it was said first."""
+        remarks = await self._conversation.aask(Recall(text, limit))
+        first: dict[str, Remark] = {}
+        for remark in remarks:
+            if remark.how != "compressed":
+                known = first.setdefault(remark.message.id, remark)
+                if remark.seq < known.seq:
+                    first[remark.message.id] = remark
+        return tuple(remark.message for remark in first.values())
 
 
 class HeardPast:
@@ -118,41 +114,6 @@ class HeardPast:
                 self._said.setdefault(message.id, record_of(message))
             while len(self._said) > self._most:
                 del self._said[next(iter(self._said))]
-
-
-def messages_in(payload: bytes) -> Iterator[Message]:
-    """The messages that a JSON text holds, at whatever depth."""
-    try:
-        # Not orjson: this one takes a lone surrogate that somebody escaped.
-        value = json.loads(payload)
-    except ValueError:
-        return
-    yield from _messages(value)
-
-
-def _messages(value: object) -> Iterator[Message]:
-    fields = mapping_in(value)
-    if "role" in fields and ("content" in fields or "parts" in fields):
-        message = _message(fields)
-        if message is not None:
-            yield message
-            return
-    for item in (*fields.values(), *items_in(value)):
-        yield from _messages(item)
-
-
-def _message(fields: Mapping[str, Any]) -> Message | None:
-    try:
-        return Message.model_validate(fields)
-    except InvalidMessage:
-        return None
-
-
-def _first_ones(messages: Iterable[Message]) -> Iterable[Message]:
-    first: dict[str, Message] = {}
-    for message in messages:
-        first.setdefault(message.id, message)
-    return first.values()
 
 
 def _best(said: Iterable[Record], text: str, limit: int) -> Sequence[Message]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any
 
-from agent_context.checks import checked
-from agent_context.errors import ToolError
+from agent_context.errors import ToolError, UsageMistake
 from agent_context.messages import Message, Role
 from agent_context.providers.context import SessionContext
-from agent_context.providers.past import HeardPast, Past, StoredPast
+from agent_context.providers.past import DurablePast, HeardPast, Past
 from agent_context.providers.provider import ContextProvider
+from agent_context.ref import ContextRef
 from agent_context.session import AgentSession
-from agent_context.stores.store import Store
 from agent_context.stores.words import words_of
 from agent_context.tools import FunctionTool, tool
 
@@ -45,22 +44,14 @@ class RecallProvider(ContextProvider):
         *,
         source_id: str = "recall",
     ) -> None:
-        """`past` gives what is searched in a session.
+        """`past` gives what is searched in a session; else it is what the conversation's store has.
 
-        Without it the provider listens to each conversation from its first run on, and remembers
+        To a conversation without a store the provider listens from its first run on, and remembers
         what it hears while the session lives.
         """
         super().__init__(source_id)
         self._past = past
-        self._heard: weakref.WeakKeyDictionary[AgentSession, HeardPast] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    @classmethod
-    def in_store(cls, store: Store, *, source_id: str = "recall") -> Self:
-        """One that searches the store in which the conversations of the sessions live."""
-        checked("store", store, Store)
-        return cls(lambda session: StoredPast(store, session.session_id), source_id=source_id)
+        self._pasts: weakref.WeakKeyDictionary[AgentSession, Past] = weakref.WeakKeyDictionary()
 
     async def before_run(
         self,
@@ -77,12 +68,24 @@ class RecallProvider(ContextProvider):
         context.extend_tools(self, [_recall(past, session)])
 
     async def _past_of(self, session: AgentSession) -> Past:
-        if self._past is not None:
-            return self._past(session)
-        heard = self._heard.setdefault(session, HeardPast())
-        if session.conversation is not None:
-            await heard.listen(session.conversation)
+        past = self._pasts.get(session)
+        if past is None:
+            past = self._past(session) if self._past else await _own_past(session.conversation)
+            self._pasts[session] = past
+        return past
+
+
+async def _own_past(conversation: ContextRef | None) -> Past:
+    heard = HeardPast()
+    if conversation is None:
         return heard
+    durable = DurablePast(conversation)
+    try:
+        await durable.search("", 1)
+    except UsageMistake:  # it has no store
+        await heard.listen(conversation)
+        return heard
+    return durable
 
 
 def _recall(past: Past, session: AgentSession) -> FunctionTool:

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from agent_context import AgentContext, Append, Compress, Extend, Remove, Update
+from agent_context import AgentContext, Append, Compress, Extend, Fork, Remove, Update
 from agent_context.agent import Agent
 from agent_context.compression import SlidingWindow
-from agent_context.events import ChangeEvent, Compressed, Updated
+from agent_context.events import Appended, ChangeEvent, Compressed, Updated
 from agent_context.messages import Message, ToolCall
-from agent_context.providers.past import HeardPast, StoredPast, messages_in
+from agent_context.providers import recall
+from agent_context.providers.past import DurablePast, HeardPast
 from agent_context.providers.recall import RecallProvider
 from agent_context.session import AgentSession
 from agent_context.stores.memory import MemoryStore
-from agent_context.stores.store import Entry, Write
 from agent_context.tools import Tool
 from agent_context_backends.scripted import ScriptedBackend
 
@@ -48,14 +48,17 @@ def answered(response: Any) -> str:
     return str(result)
 
 
-async def compressed_agent(*script: Any) -> tuple[Agent, AgentSession]:
+async def compressed_agent(
+    monkeypatch: pytest.MonkeyPatch, *script: Any
+) -> tuple[Agent, AgentSession]:
     """An agent whose first turn, about a parrot, is hidden from it."""
     backend = ScriptedBackend(["Polly is a nice name.", "Four.", *script])
     provider, past = RecallProvider(), Watched(Compressed)
     agent = Agent(backend, context_providers=[provider])
     session = agent.create_session()
-    provider._heard[session] = past
-    await agent.run("My parrot is called Polly.", session=session)
+    with monkeypatch.context() as patched:
+        patched.setattr(recall, "HeardPast", lambda: past)
+        await agent.run("My parrot is called Polly.", session=session)
     await agent.run("What is 2+2?", session=session)
     assert session.conversation is not None
     await session.conversation.aask(Compress(SlidingWindow(1)))
@@ -64,8 +67,8 @@ async def compressed_agent(*script: Any) -> tuple[Agent, AgentSession]:
     return agent, session
 
 
-async def test_what_a_compression_hid_is_recalled() -> None:
-    agent, session = await compressed_agent(recalls("PARROT called"), "Polly.")
+async def test_what_a_compression_hid_is_recalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, session = await compressed_agent(monkeypatch, recalls("PARROT called"), "Polly.")
 
     response = await agent.run("What is my bird's name?", session=session)
 
@@ -73,8 +76,10 @@ async def test_what_a_compression_hid_is_recalled() -> None:
     assert response.text == "Polly."
 
 
-async def test_what_the_model_sees_is_not_told_again() -> None:
-    agent, session = await compressed_agent(recalls("what"), "So.", recalls("parrot"), "x")
+async def test_what_the_model_sees_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, session = await compressed_agent(
+        monkeypatch, recalls("what"), "So.", recalls("parrot"), "x"
+    )
 
     seen = await agent.run("q", session=session)
     own = await agent.run("q", session=session)
@@ -83,18 +88,24 @@ async def test_what_the_model_sees_is_not_told_again() -> None:
     assert answered(own).count("parrot") == 1
 
 
-async def test_a_query_without_words_is_refused() -> None:
-    agent, session = await compressed_agent(recalls("?!"), "x")
+async def test_a_query_without_words_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, session = await compressed_agent(monkeypatch, recalls("?!"), "x")
 
     assert "it has no words" in answered(await agent.run("q", session=session))
 
 
 async def test_a_long_message_is_told_around_what_was_found() -> None:
-    said = {"id": "1", "role": "user", "content": "a" * 5000 + " needle " + "b" * 5000}
-    provider = RecallProvider.in_store(stored({"message": said}))
+    past = HeardPast()
+    message = Message.user("a" * 5000 + " needle " + "b" * 5000)
+    past.hear(
+        Appended(
+            conversation_id="c", seq=1, version_before=0, version_after=1, index=0, message=message
+        )
+    )
+    provider = RecallProvider(lambda _: past)
     agent = Agent(ScriptedBackend([recalls("needle"), "x"]), context_providers=[provider])
 
-    told = answered(await agent.run("q", session=agent.create_session("s")))
+    told = answered(await agent.run("q"))
 
     assert " needle " in told
     assert len(told) < 2100
@@ -102,8 +113,8 @@ async def test_a_long_message_is_told_around_what_was_found() -> None:
     assert told.endswith("b…")
 
 
-async def test_sessions_do_not_hear_each_other() -> None:
-    agent, _ = await compressed_agent(recalls("parrot"), "x")
+async def test_sessions_do_not_hear_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, _ = await compressed_agent(monkeypatch, recalls("parrot"), "x")
 
     assert "nothing" in answered(await agent.run("q", session=agent.create_session()))
 
@@ -134,54 +145,48 @@ async def test_only_the_latest_are_remembered() -> None:
     conversation.stop()
 
 
-def stored(*payloads: object) -> MemoryStore:
+async def test_a_durable_conversation_is_searched_in_its_store() -> None:
     store = MemoryStore()
-    claim = store.claim("s")
-    entries = tuple(
-        Entry(seq, "change", json.dumps(payload).encode(), 0.0)
-        for seq, payload in enumerate(payloads, start=1)
-    )
-    store.write([Write(conversation_id="s", epoch=claim.epoch, head=0, entries=entries)])
-    return store
+    first = AgentContext.start(ScriptedBackend([]), store=store, id="s")
+    await first.aask(Extend([Message.user("My parrot is Polly."), Message.user("No bird.")]))
+    first.stop()
+    backend = ScriptedBackend(["So.", recalls("parrot"), "Polly."])
+    agent = Agent(backend, context_providers=[RecallProvider()], store=store)
+    session = agent.create_session("s")
+    await agent.run("2+2?", session=session)
+    assert session.conversation is not None
+    await session.conversation.aask(Compress(SlidingWindow(1)))
 
-
-async def test_a_stored_conversation_is_searched_in_its_store() -> None:
-    store = stored(
-        {"message": {"id": "1", "role": "user", "content": "My parrot is Polly."}},
-        {"messages": [{"id": "2", "role": "user", "content": "no bird"}]},
-        {"kept": [{"id": "1", "role": "user", "content": "My parrot [cut]"}]},
-    )
-
-    found = await StoredPast(store, "s").search("parrot", 5)
-
-    assert [said.text for said in found] == ["My parrot is Polly."]
-
-
-async def test_an_agent_recalls_from_a_store() -> None:
-    store = stored({"message": {"id": "1", "role": "user", "content": "My parrot is Polly."}})
-    backend = ScriptedBackend([recalls("parrot"), "Polly."])
-    agent = Agent(backend, context_providers=[RecallProvider.in_store(store)])
-
-    response = await agent.run("q", session=agent.create_session("s"))
+    response = await agent.run("q", session=session)
 
     assert answered(response) == "[recalled]\n\nuser: My parrot is Polly."
 
 
-@pytest.mark.parametrize("payload", [b"{", b"[]", b'{"role":"user"}', b'{"role":7,"content":[]}'])
-def test_what_holds_no_message_gives_none(payload: bytes) -> None:
-    assert list(messages_in(payload)) == []
+async def test_a_fork_recalls_what_was_said_before_it_branched_off() -> None:
+    origin = AgentContext.start(ScriptedBackend([]), store=MemoryStore(), id="s")
+    await origin.aask(Append(Message.user("My parrot is Polly.")))
+    fork = await origin.aask(Fork())
+
+    found = await DurablePast(fork).search("parrot", 5)
+
+    assert [said.text for said in found] == ["My parrot is Polly."]
+    origin.stop()
+    fork.stop()
 
 
-def test_messages_are_found_at_any_depth() -> None:
-    inner = {"role": "user", "content": "x"}
+async def test_a_past_of_ones_own_may_be_searched() -> None:
+    class Diary:
+        async def search(self, text: str, limit: int) -> list[Message]:
+            return [Message.user(f"Dear diary, {text}")]
 
-    found = messages_in(json.dumps({"a": [{"b": inner}, {"role": "x", "content": inner}]}).encode())
+    provider = RecallProvider(lambda _: Diary())
+    agent = Agent(ScriptedBackend([recalls("parrot"), "x"]), context_providers=[provider])
 
-    assert [said.text for said in found] == ["x", "x"]
+    assert answered(await agent.run("q")) == "[recalled]\n\nuser: Dear diary, parrot"
 
 
-async def test_the_tool_is_the_same_in_every_run() -> None:
-    agent, session = await compressed_agent("a", "b")
+async def test_the_tool_is_the_same_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, session = await compressed_agent(monkeypatch, "a", "b")
     await agent.run("q", session=session)
     await agent.run("q", session=session)
     assert isinstance(agent.client, ScriptedBackend)
