@@ -6,12 +6,11 @@ Source: openai-agents 0.24 (2026-11) for the tables and for what `message_data` 
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -26,6 +25,9 @@ from agent_context.imports.result import (
     own_ids,
 )
 from agent_context.messages import Message
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["read_agents_sqlite"]
 
@@ -45,6 +47,8 @@ def read_agents_sqlite(
     The file is only read, and may be in use. `vendor` is whose model wrote the answers: their
     reasoning goes back to that one only. Raises `ImportFailed`.
     """
+    import sqlite3
+
     file = Path(path)
     tables = _quoted(sessions_table), _quoted(messages_table)
     try:
@@ -73,6 +77,8 @@ def _state_at_rest(path: Path) -> tuple[int, int] | None:
 
 
 def _read(path: Path, how: str, vendor: str, tables: tuple[str, str]) -> Imported:
+    import sqlite3
+
     address = f"{path.absolute().as_uri()}?{how}"
     with closing(
         sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
