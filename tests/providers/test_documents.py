@@ -45,6 +45,7 @@ def test_the_budget_holds_and_nothing_is_forgotten(documents: dict[str, str], bu
     chosen = DocumentsProvider(documents, budget=budget).choose()
 
     assert counter("o200k_base").count(chosen.text) == chosen.tokens <= budget
+    assert all(f'<document name="{name}">' in chosen.text for name in chosen.taken)
     assert sorted((*chosen.taken, *chosen.left_out)) == sorted(documents)
     assert [name for name in documents if name in chosen.taken] == list(chosen.taken)
 
