@@ -15,7 +15,7 @@ AgentContextError
 │   ├── TurnCancelled
 │   │   └── RunCancelled        an agent's run was cancelled, or its stream closed early
 │   └── TurnTimeout             (also a TimeoutError)
-├── ImportFailed                a line of a JSONL text can't be read
+├── ImportFailed                a text or a file to be imported can't be read
 ├── CompressionError            nothing was compressed, nothing was changed
 ├── StoreError                  a conversation could not be kept or read; `retryable` says more
 │   ├── Fenced                  somebody else owns the conversation now: get it anew
@@ -168,12 +168,12 @@ class TurnTimeout(TurnAborted, TimeoutError):
 
 
 class ImportFailed(AgentContextError):
-    """A line of a JSONL text can't be read; the conversation is as it was."""
+    """What should be imported can't be read; the conversation is as it was."""
 
     def __init__(self, line: int, why: str) -> None:
-        super().__init__(f"line {line}: {why}")
+        super().__init__(f"line {line}: {why}" if line else why)
         self.line = line
-        """Counted from 1; 0 when the text as a whole is at fault."""
+        """Counted from 1; 0 when the text or the file as a whole is at fault."""
         self.why = why
 
     def __reduce__(self) -> tuple[type[ImportFailed], tuple[int, str]]:

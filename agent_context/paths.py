@@ -102,17 +102,21 @@ class Root:
     def files(
         self,
         *,
+        below: str = "",
         depth: int = 16,
         count: int = 10_000,
         skip: Callable[[str], bool] = lambda name: False,  # noqa: ARG005 - nothing is skipped
     ) -> Iterator[Found]:
         """Regular files in a stable order, those of a directory before those below it.
 
-        At most `count` of them, from at most `depth` directories down: 0 is the root alone.
+        At most `count` of them, from the directory `below` or the root, and from at most `depth`
+        directories down: 0 is that one alone. Names are relative to the root all the same.
         Directories that can't be read are passed over, and whatever has a name to `skip`.
         """
-        with _refusals(str(self.path)), self._directory([]) as top:
-            for number, found in enumerate(_listed(top, "", depth, skip)):
+        names = list(segments(below)) if below else []
+        prefix = "".join(f"{name}/" for name in names)
+        with _refusals(below or str(self.path)), self._directory(names) as top:
+            for number, found in enumerate(_listed(top, prefix, depth, skip)):
                 if number >= count:
                     return
                 yield found

@@ -87,8 +87,17 @@ class ContextRef:
         except pykka.ActorDeadError:
             raise self._closed() from None
         except asyncio.CancelledError:
-            post(self.actor_ref, Abandoned(message))
+            self._abandon(message)
             raise
+
+    def submit(self, message: Ask[R]) -> Reply[R]:
+        """Say `message` without waiting; the reply may be awaited on any loop, or left alone."""
+        self._refuse_inside(message)
+        return self._post(message)
+
+    def abandon(self, message: Ask[Any]) -> None:
+        """Say that nobody waits for the answer to `message` any more, which cancels its turn."""
+        self._abandon(message)
 
     async def zones(self) -> Zones:
         """What the conversation holds now, as a value. Takes no time that grows with length."""
@@ -127,6 +136,9 @@ class ContextRef:
             return cast("Reply[Any]", self.actor_ref.ask(message, block=False))
         except pykka.ActorDeadError:
             raise self._closed() from None
+
+    def _abandon(self, message: Ask[Any]) -> None:
+        post(self.actor_ref, Abandoned(message))
 
     def _refuse_inside(self, message: Ask[Any]) -> None:
         if is_inside(self.id):

@@ -173,6 +173,9 @@ def test_files_are_listed_in_order_without_links(root: Root, tmp_path: Path) -> 
     assert list(root.files()) == [Found("top.txt", 3), Found("z.txt", 2), Found("a/b/deep.txt", 4)]
     assert [found.name for found in root.files(count=1)] == ["top.txt"]
     assert [found.name for found in root.files(depth=1)] == ["top.txt", "z.txt"]
+    assert [found.name for found in root.files(below="a", depth=1)] == ["a/b/deep.txt"]
+    with pytest.raises(PathRefused, match="not a directory"):
+        list(root.files(below="link"))
 
 
 def test_a_write_replaces_the_file_and_keeps_its_mode(root: Root) -> None:

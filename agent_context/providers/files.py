@@ -6,15 +6,15 @@ import asyncio
 import base64
 import hashlib
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from agent_context.errors import InvalidMessage
 from agent_context.messages import Message
 from agent_context.providers.history import HistoryProvider
-from agent_context.records import message_of, record_of
+
+if TYPE_CHECKING:
+    from agent_context.imports import JsonlFile, Quarantined
 
 __all__ = ["FileHistoryProvider"]
 
@@ -27,8 +27,8 @@ _SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 class FileHistoryProvider(HistoryProvider):
     """Keeps each session's messages in a file of its own, to which it only ever adds.
 
-    What a run said is written at once and is on the disk when the provider returns. A line that a
-    crash left half written is not read, and the next one begins a new line.
+    What a run said is written at once and is on the disk when the provider returns. What a crash
+    left half written is put aside in a file of its own, and logged.
     """
 
     def __init__(
@@ -86,27 +86,22 @@ def _stem(session_id: str) -> str:
     return "~" + (written if len(written) <= _LONGEST else hashlib.sha256(raw).hexdigest())
 
 
+def _file(path: Path) -> JsonlFile:
+    from agent_context.imports import JsonlFile
+
+    return JsonlFile(path)
+
+
 def _read(path: Path) -> list[Message]:
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    found: list[Message] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found += [message_of(line)] if line.strip() else []
-        except InvalidMessage as error:
-            logger.warning("%s, line %s can't be read and is left out: %s", path, number, error)
-    return found
+    imported = _file(path).read()
+    _report(path, imported.quarantined)
+    return [said for each in imported.conversations for said in each.messages]
 
 
 def _append(path: Path, messages: Sequence[Message]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    block = b"".join(record_of(message).line() + b"\n" for message in messages)
-    with path.open("a+b") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            block = block if file.read(1) == b"\n" else b"\n" + block
-        file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
+    _report(path, _file(path).append(messages))
+
+
+def _report(path: Path, quarantined: Iterable[Quarantined]) -> None:
+    for piece in quarantined:
+        logger.warning("%s, %s is left out: %s", path, piece.where, piece.why)

@@ -20,6 +20,7 @@ HEAVY = [
     "mcp",
     "mcp_types",
     "openai",
+    "psycopg",
     "requests",
     "socketserver",
     "sqlite3",
