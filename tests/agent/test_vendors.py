@@ -58,12 +58,12 @@ class TestLocalModel:
         )
         session = agent.create_session()
 
-        first = await agent.run("My name is Alice.", session=session)
-        stream = agent.run("What is my name?", session=session, stream=True)
+        first = await agent.run("The secret word is banana.", session=session)
+        stream = agent.run("What is the secret word?", session=session, stream=True)
         heard = "".join([update.text async for update in stream])
 
         assert first.text
         assert heard == stream.response.text
-        assert "Alice" in heard
+        assert "banana" in heard
         assert len(await session.get_messages()) == 4
         await client.aclose()

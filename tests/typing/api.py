@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import assert_type
 
 from agent_context import (
+    Agent,
     AgentContext,
+    AgentResponse,
+    AgentSession,
+    AgentUpdate,
     Append,
     Cancel,
     Completion,
@@ -28,6 +32,7 @@ from agent_context import (
     PrefixReport,
     Remove,
     Role,
+    RunStream,
     Send,
     SendOptions,
     SendStream,
@@ -114,3 +119,18 @@ async def tools_and_answers() -> None:
     assert loop
     async with McpTools(url="http://localhost/mcp") as server:
         assert_type(server.tools, tuple[McpTool, ...])
+
+
+async def with_an_agent(backend: ContextBackend) -> None:
+    agent = backend.as_agent("Be brief.", name="Bob")
+    assert_type(agent, Agent)
+    session = agent.create_session()
+    assert_type(session, AgentSession)
+    assert_type(await agent.run("hi", session=session), AgentResponse)
+    stream = agent.run("hi", stream=True)
+    assert_type(stream, RunStream)
+    async for update in stream:
+        assert_type(update, AgentUpdate)
+    assert_type(stream.response, AgentResponse)
+    assert_type(agent.run_sync([Message.user("hi"), "more"]), AgentResponse)
+    assert_type(await session.get_messages(), list[Message])
