@@ -112,6 +112,8 @@ async def test_a_reader_that_is_cancelled_ends_the_run() -> None:
 
     assert isinstance(provider.invoked[0][4], RunCancelled)
     assert provider.invoked[0][3] is None
+    with pytest.raises(RunCancelled):
+        _ = stream.response
 
 
 async def test_who_is_cancelled_while_waiting_for_a_turn_leaves_the_queue() -> None:
