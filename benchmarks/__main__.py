@@ -17,7 +17,16 @@ from collections.abc import Iterator
 
 from benchmarks.report import Row, printed, table
 
-SCRIPTS = ("imports", "conversations", "requests", "cuts", "memory", "streams", "postgres")
+SCRIPTS = (
+    "imports",
+    "conversations",
+    "requests",
+    "cuts",
+    "memory",
+    "stores",
+    "postgres",
+    "streams",
+)
 
 
 def rows(script: str, scale: float) -> Iterator[Row]:

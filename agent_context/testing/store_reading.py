@@ -118,6 +118,7 @@ class ReadingContract(StoreTools):
 
     def test_what_is_written_later_is_found_too(self) -> None:
         with self.opened("a") as store:
+            assert _found(store, "first") == []
             only(store, write("a", 0, "first"))
             assert _found(store, "second") == []
 

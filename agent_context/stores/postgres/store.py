@@ -12,6 +12,7 @@ from agent_context.stores.fence import checked_text
 from agent_context.stores.postgres import (
     checking,
     claims,
+    feeding,
     migrations,
     reading,
     searching,
@@ -55,7 +56,7 @@ class PostgresStore(Store):
         schema: str = SCHEMA,
         lease: float = 5.0,
         node: str | None = None,
-        connections: int = 5,
+        connections: int = 4,
         timeout: float = 10.0,
     ) -> None:
         """Connect, and make the tables in a database that has none.
@@ -72,7 +73,8 @@ class PostgresStore(Store):
         except BaseException:
             self._database.close()
             raise
-        # Apart from the others, so that no rush of theirs can delay a sign of life.
+        # Apart from the others: one writes all entries, and no rush can delay a sign of life.
+        self._writer = _database(dsn, schema, 1, timeout, marked=True)
         self._pulse = _database(dsn, schema, 1, min(timeout, lease))
         self._lease = Lease(self._pulse, seconds=lease, node=node)
         self._writing = Lock()
@@ -102,7 +104,7 @@ class PostgresStore(Store):
     def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
         # One at a time: so the feed has the entries of a conversation in their own order.
         with self._writing:
-            return writing.write(self._database, batch)
+            return writing.write(self._writer, batch)
 
     def save_snapshot(self, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
         upkeep.save_snapshot(self._database, conversation_id, epoch, snapshot)
@@ -119,7 +121,7 @@ class PostgresStore(Store):
         return reading.find(self._database, conversation_id, key)
 
     def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Fed]:
-        return reading.feed(self._database, after=after, limit=limit)
+        return feeding.feed(self._database, after=after, limit=limit)
 
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
         return searching.search(self._database, conversation_id, text, limit=limit)
@@ -158,16 +160,19 @@ class PostgresStore(Store):
                 return
             self._closed = True
             self._database.close()
+            self._writer.close()
             with suppress(StoreError):
                 self._lease.end()
             self._pulse.close()
 
 
-def _database(dsn: str, schema: str, connections: int, timeout: float) -> Database:
+def _database(
+    dsn: str, schema: str, connections: int, timeout: float, *, marked: bool = False
+) -> Database:
     checked_text("schema", schema)
     _check_positive("timeout", timeout)
     _check_positive("connections", connections)
-    return Database(dsn, schema=schema, limit=connections, timeout=timeout)
+    return Database(dsn, schema=schema, limit=connections, timeout=timeout, marked=marked)
 
 
 def _check_positive(name: str, value: float) -> None:

@@ -33,13 +33,13 @@ class FileLock:
         try:
             _lock(self._file)
         except OSError as error:
-            holder = os.pread(self._file, 100, 0).decode(errors="replace") or "another process"
+            holder = os.read(self._file, 100).decode(errors="replace") or "another process"
             self.release()
             raise StoreUnavailable(
                 f"{database} is used by {holder}: one store at a time may have it open"
             ) from error
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"process {os.getpid()}".encode(), 0)
+        os.write(self._file, f"process {os.getpid()}".encode())
         _held.add(self)
 
     def release(self) -> None:
@@ -55,6 +55,7 @@ def _lock(file: int) -> None:
         # Far behind the text, which others read.
         os.lseek(file, 1 << 20, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        os.lseek(file, 0, os.SEEK_SET)
     else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
