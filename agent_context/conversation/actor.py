@@ -66,7 +66,7 @@ from agent_context.protocol import (
     Unsubscribe,
     UseBackend,
 )
-from agent_context.ref import Abandoned, Closing, ContextRef
+from agent_context.ref import Abandoned, Closing, ContextRef, Glance
 from agent_context.runtime import (
     Failed,
     Guarded,
@@ -176,6 +176,8 @@ class _Conversation(Guarded):
         if isinstance(message, Report):
             self._take_in(message)
             return None
+        if isinstance(message, Glance):
+            return self._state.zones
         if isinstance(message, Closing):
             self._closing = self._closing or Reply()
             self.stop()

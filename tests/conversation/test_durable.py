@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
+import pykka
 import pytest
 
 from agent_context import (
@@ -65,6 +66,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         return
     kept = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "kept.db")
     yield kept
+    pykka.ActorRegistry.stop_all(timeout=10)
     kept.close()
 
 
