@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import Any, Final
 
@@ -75,8 +75,11 @@ class PostgresStore(Store):
             raise
         # Apart from the others: one writes all entries, and no rush can delay a sign of life.
         self._writer = _database(dsn, schema, 1, timeout, marked=True)
-        self._pulse = _database(dsn, schema, 1, min(timeout, lease))
-        self._lease = Lease(self._pulse, seconds=lease, node=node)
+        pulse = _database(dsn, schema, 1, min(timeout, lease))
+        self._lease = Lease(pulse, seconds=lease, node=node)
+        # A store that nobody has any more owns nothing.
+        self._farewell = weakref.finalize(self, _let_go, self._database, self._writer, self._lease)
+        self._farewell.atexit = False
         self._writing = Lock()
         self._closing = Lock()
         self._closed = False
@@ -159,11 +162,15 @@ class PostgresStore(Store):
             if self._closed or not self._database.at_home:
                 return
             self._closed = True
-            self._database.close()
-            self._writer.close()
-            with suppress(StoreError):
-                self._lease.end()
-            self._pulse.close()
+            self._farewell()
+            self._lease.end()
+
+
+def _let_go(database: Database, writer: Database, lease: Lease) -> None:
+    if database.at_home:
+        database.close()
+        writer.close()
+        lease.stop()
 
 
 def _database(
