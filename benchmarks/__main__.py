@@ -18,9 +18,16 @@ from collections.abc import Iterator
 from benchmarks.report import Row, printed, table
 
 SCRIPTS = (
-    "imports", "conversations", "requests", "cuts", "memory", "stores", "postgres", "streams",
+    "imports",
+    "conversations",
+    "requests",
+    "cuts",
+    "memory",
+    "stores",
+    "postgres",
+    "streams",
     "agent",
-)  # fmt: skip
+)
 
 
 def rows(script: str, scale: float) -> Iterator[Row]:

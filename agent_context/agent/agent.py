@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, cast, overload
 
-from agent_context.agent.keeping import load_state, save_state
+from agent_context.agent.keeping import StoreResults, load_state, save_state
 from agent_context.agent.request import AnyCounter, Requests
-from agent_context.agent.run import Asked, Run
+from agent_context.agent.run import SHORTENED, Asked, Run
 from agent_context.agent.steadfast import Background
 from agent_context.agent.updates import Emit, RunStream
 from agent_context.backend import ContextBackend
@@ -31,7 +31,16 @@ from agent_context.response import AgentResponse
 from agent_context.runtime import finalizer
 from agent_context.session import AgentSession
 from agent_context.stores.store import Store
-from agent_context.tools import Approve, Decision, Limits, MemoryResults, Tool, Toolbox, tool
+from agent_context.tools import (
+    Approve,
+    Decision,
+    Limits,
+    MemoryResults,
+    ResultKeeper,
+    Tool,
+    Toolbox,
+    tool,
+)
 from agent_context.tools.merging import ToolConflict
 
 __all__ = ["Agent", "Said"]
@@ -129,7 +138,6 @@ class Agent:
         self._approve = approve
         self._limits = limits
         self._results = MemoryResults()
-        self._cut: weakref.WeakSet[AgentSession] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<agent {self.name or 'without a name'}>"
@@ -298,13 +306,17 @@ class Agent:
         if self._store is not None:
             await save_state(self._store, session)
 
-    def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox:
+    def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox:
         """What runs the calls of a run."""
+        keeper: ResultKeeper = self._results
+        if self._store is not None and not alone:
+            keeper = StoreResults(self._store, session.session_id)
         return Toolbox(
             tools,
             limits=self._limits,
             approve=self._approve,
-            keeper=self._results,
+            keeper=keeper,
+            reader=SHORTENED in session.state,
             conversation_id=session.session_id,
         )
 

@@ -16,10 +16,12 @@ from agent_context import (
     Message,
     Role,
     Tool,
+    ToolCall,
 )
 from agent_context.errors import InvalidOptions, TurnAborted
+from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
-from agent_context.tools import FunctionTool, ToolContext, tool
+from agent_context.tools import FunctionTool, Limits, ToolContext, tool
 from tests.agent.conftest import Gives, Works, agent_of, calls, requests, sent, texts
 
 
@@ -205,6 +207,29 @@ async def test_tools_run_on_the_callers_loop_and_know_their_conversation() -> No
     await agent.run("go", session=session)
 
     assert seen == [asyncio.get_running_loop(), "s"]
+
+
+@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["memory", "store"])
+async def test_a_long_result_can_be_read_on_in_a_later_run(store: MemoryStore | None) -> None:
+    long = "".join(f"{number:04}" for number in range(1_000))
+    more = ToolCall(id="r", name="read_tool_result", arguments='{"id": "list", "offset": 2000}')
+    agent = agent_of(
+        [calls("list"), "noted", Message.assistant(tool_calls=[more]), "done"],
+        tools=[named("list", long)],
+        limits=Limits(max_result=200),
+        store=store,
+    )
+    session = agent.create_session("s")
+    await agent.run("go", session=session)
+
+    response = await agent.run("go on", session=session)
+
+    assert ("read_tool_result" in dict(told(agent, 0)), told(agent)[-1][0]) == (
+        False,
+        "read_tool_result",
+    )
+    assert "0500" in response.messages[1].text
+    assert "0549" in response.messages[1].text
 
 
 def careful(says: str = "deleted") -> FunctionTool:
