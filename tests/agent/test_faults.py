@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -191,6 +192,25 @@ async def test_a_state_that_can_not_be_kept_is_logged_and_the_run_goes_on(
 
     assert response.text == "hi"
     assert "state['x']: a object can't be kept" in caplog.text
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_a_conversation_ends_with_its_session(alone: bool) -> None:
+    refs: list[Any] = []
+
+    class Looks(ContextProvider):
+        async def before_run(self, *, session: Any, **_: Any) -> None:
+            refs.append(session.conversation.actor_ref)
+
+    agent = agent_of(["hi"], context_providers=[Looks()])
+    session = None if alone else agent.create_session()
+    await agent.run("a", session=session)
+    await agent.drain()
+
+    del session
+    gc.collect()
+
+    assert await asyncio.to_thread(refs[0].actor_stopped.wait, WAIT)
 
 
 async def test_runs_without_a_session_are_not_kept() -> None:
