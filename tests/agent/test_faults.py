@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent_context import ContextProvider, Message, TextDelta
-from agent_context.errors import ConversationClosed, RunCancelled
+from agent_context.errors import ConversationClosed, RunCancelled, StoreCorrupt
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context_backends.scripted import Hold
@@ -179,6 +179,17 @@ def test_what_providers_remember_outlives_the_process(tmp_path: Path) -> None:
             session.conversation.stop()
 
         assert sent(agent)[0] == f"system: run {number}"
+
+
+async def test_a_kept_state_that_can_not_be_read_is_an_error_that_says_so() -> None:
+    store = MemoryStore()
+    agent = agent_of(["hi"], store=store)
+    session = agent.create_session("s")
+    await agent.run("go", session=session, wait_for_persistence=True)
+    store.attach("s", "session", b"{")
+
+    with pytest.raises(StoreCorrupt, match="the state of <session s> can't be read"):
+        await agent_of(["hi"], store=store).run("go", session=agent.create_session("s"))
 
 
 async def test_a_state_that_can_not_be_kept_is_logged_and_the_run_goes_on(

@@ -276,6 +276,63 @@ async def test_without_a_decision_the_call_still_waits() -> None:
     assert len(requests(agent)) == 1
 
 
+async def test_all_calls_of_an_answer_wait_for_the_last_decision() -> None:
+    agent = agent_of([calls("delete", "other"), "done"], tools=[careful(), again()])
+    session = agent.create_session()
+    await agent.run("go", session=session)
+
+    half = await agent.run(session=session, approvals={"delete": True})
+    whole = await agent.run(session=session, approvals={"delete": True, "other": False})
+
+    assert [call.id for call in half.pending] == ["other"]
+    assert half.completion is None
+    assert whole.text == "done"
+    assert whole.messages[1].text == "deleted"
+    assert "not allowed" in whole.messages[2].text
+
+
+def again() -> FunctionTool:
+    return tool(lambda: "x", name="other", description="", approval="require")
+
+
+async def test_a_resumed_run_tells_its_listeners_what_came_of_the_calls() -> None:
+    agent = agent_of([calls("delete"), "done"], tools=[careful()])
+    session = agent.create_session()
+    waits = await agent.run("go", session=session, stream=True).get_final_response()
+
+    stream = agent.run(session=session, approvals={"delete": True}, stream=True)
+    updates = [update async for update in stream]
+
+    assert [call.id for call in waits.pending] == ["delete"]
+    assert texts(updates[0].results) == ["deleted"]
+    assert "".join(update.text for update in updates) == "done"
+
+
+async def test_an_allowed_call_that_is_cut_short_leaves_no_open_call() -> None:
+    entered = asyncio.Event()
+
+    async def hangs() -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    hanging = tool(hangs, name="delete", description="", approval="require")
+    agent = agent_of([calls("delete"), "next"], tools=[hanging])
+    session = agent.create_session()
+    await agent.run("go", session=session)
+    run = asyncio.create_task(agent.run(session=session, approvals={"delete": True}))
+    await entered.wait()
+    run.cancel()
+    await asyncio.wait([run])
+
+    response = await agent.run("again", session=session)
+
+    stored = await session.get_messages()
+    assert [m.role.value for m in stored] == ["user", "assistant", "tool", "user", "assistant"]
+    assert "[interrupted]" in stored[2].text
+    assert response.text == "next"
+
+
 async def test_a_user_who_goes_on_talking_leaves_the_call_undone() -> None:
     agent = agent_of([calls("delete"), "as you like"], tools=[careful()])
     session = agent.create_session()
