@@ -19,6 +19,7 @@ from agent_context.errors import (
     ErrorKind,
 )
 from agent_context.events import ChangeEvent
+from agent_context.host import Host, Setup
 from agent_context.ledger import LedgerReport, PrefixReport
 from agent_context.messages import (
     Completion,
@@ -107,6 +108,7 @@ __all__ = [
     "Get",
     "History",
     "HistoryPage",
+    "Host",
     "Immutable",
     "Incremental",
     "Insert",
@@ -133,6 +135,7 @@ __all__ = [
     "Send",
     "SendOptions",
     "SendStream",
+    "Setup",
     "SlidingWindow",
     "Strategy",
     "Stream",

@@ -34,7 +34,7 @@ class Closing(Struct, frozen=True):
 class ContextRef:
     """Talks to one conversation. Cheap, and safe to use from any thread and any event loop."""
 
-    __slots__ = ("_turn_timeout", "actor_ref", "id")
+    __slots__ = ("actor_ref", "id", "turn_timeout")
 
     def __init__(
         self, actor_ref: pykka.ActorRef[Any], conversation_id: str, *, turn_timeout: float
@@ -42,7 +42,8 @@ class ContextRef:
         self.actor_ref = actor_ref
         """The pykka reference; its own `ask` and `tell` take the same messages, untyped."""
         self.id = conversation_id
-        self._turn_timeout = turn_timeout
+        self.turn_timeout = turn_timeout
+        """Seconds that a turn takes at most, if its options don't say otherwise."""
 
     def __repr__(self) -> str:
         return f"<conversation {self.id}>"
@@ -56,7 +57,7 @@ class ContextRef:
         `MailboxFull` when too much is waiting, `WouldDeadlock` from inside a callback.
         """
         self._refuse_inside(message)
-        seconds = message.patience(self._turn_timeout) if timeout is None else timeout
+        seconds = message.patience(self.turn_timeout) if timeout is None else timeout
         try:
             return cast("R", self._post(message).get(timeout=seconds))
         except pykka.Timeout:
@@ -70,7 +71,7 @@ class ContextRef:
         Cancelling the awaiting task cancels the turn that the message began, if it began one.
         """
         self._refuse_inside(message)
-        seconds = message.patience(self._turn_timeout) if timeout is None else timeout
+        seconds = message.patience(self.turn_timeout) if timeout is None else timeout
         reply = self._post(message)
         try:
             async with asyncio.timeout(seconds):
@@ -82,7 +83,7 @@ class ContextRef:
         except pykka.ActorDeadError:
             raise self._closed() from None
         except asyncio.CancelledError:
-            post(self.actor_ref, Abandoned(message))
+            self._abandon(message)
             raise
 
     def tell(self, message: Ask[Any]) -> None:
@@ -115,6 +116,9 @@ class ContextRef:
             return cast("Reply[Any]", self.actor_ref.ask(message, block=False))
         except pykka.ActorDeadError:
             raise self._closed() from None
+
+    def _abandon(self, message: Ask[Any]) -> None:
+        post(self.actor_ref, Abandoned(message))
 
     def _refuse_inside(self, message: Ask[Any]) -> None:
         if is_inside(self.id):

@@ -55,6 +55,18 @@ class Mailbox(ABC):
         """Tell whether the sender of the message being handled waits for a reply."""
         return self._current is not None and self._current.reply_to is not None
 
+    def end_if_empty(self) -> bool:
+        """Stop the actor unless messages wait; who comes later is refused at once, unread."""
+        with self._lock:
+            if not self._open or self._messages:
+                return False
+            if self._messages is None:
+                self._messages = deque()
+            self._messages.append(Envelope(ActorStop()))
+            self._open = False
+            self._arrived()
+        return True
+
     def close(self) -> None:
         """Take no more messages: from now on, senders are told that the actor is dead.
 
