@@ -55,7 +55,7 @@ def _settings(connection: sqlite3.Connection) -> Iterator[Finding]:
 def _integrity(connection: sqlite3.Connection) -> Finding:
     try:
         problems = [text for (text,) in connection.execute("PRAGMA quick_check(10)")]
-    except sqlite3.DatabaseError as error:
+    except sqlite3.Error as error:
         problems = [str(error)]
     ok = problems == ["ok"]
     text = "the file is sound" if ok else "; ".join(problems[:SHOWN])
@@ -66,7 +66,10 @@ def _speed(connection: sqlite3.Connection) -> Finding:
     times: list[float] = []
     for _ in range(5):
         start = time.perf_counter()
-        connection.execute("UPDATE removed SET position = position")
+        try:
+            connection.execute("UPDATE removed SET position = position")
+        except sqlite3.Error as error:
+            return Finding("commit", ok=False, text=f"nothing can be written: {error}")
         times.append(time.perf_counter() - start)
     took = statistics.median(times)
     return Finding("commit", ok=took < SLOW, text=f"a durable commit takes {took * 1000:.1f} ms")
