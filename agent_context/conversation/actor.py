@@ -163,9 +163,8 @@ class _Conversation(Guarded):
         if isinstance(message, Passivate):
             self._passivate(message)
             return None
-        if self._seat is not None:
-            self._seat.used = time.monotonic()
         if isinstance(message, Ask):
+            self._touch()
             return self._answer(cast("Said", message))
         if isinstance(message, Report):
             self._take_in(message)
@@ -295,11 +294,16 @@ class _Conversation(Guarded):
         turn = turns.ended(report)
         if turn is None:
             return
+        self._touch()
         if self._compressions is not None:
             self._compressions.release()
         if turn.call is not None and turn.filled_past_soft_limit():
             self._compression_keeper().ahead(turn.options, turn.call.exchange)
         turns.go_on()
+
+    def _touch(self) -> None:
+        if self._seat is not None:
+            self._seat.used = time.monotonic()
 
     def _activity(self) -> Activity:
         running, waiting = (0, 0) if self._turns is None else self._turns.count()
@@ -316,12 +320,10 @@ class _Conversation(Guarded):
         if seat is None:
             return
         wanted = seat.retiring or (seat.used <= asked.unused_since and not activity.subscribers)
-        inbox = cast("Mailbox", self.actor_inbox)
-        if wanted and not activity.busy and inbox.end_if_empty():
-            return
-        seat.stayed()
-        if seat.retiring and not activity.busy:
-            self._post(asked)
+        if activity.busy or not wanted:
+            seat.stayed()
+        elif not cast("Mailbox", self.actor_inbox).end_if_empty():
+            self._post(asked)  # again, behind what waits
 
     def _passivate_if_wanted(self) -> None:
         if self._seat is not None and self._seat.retiring:
@@ -329,18 +331,16 @@ class _Conversation(Guarded):
 
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
-        released: list[Reply[None]] = []
-        try:
-            self._end_everything()
-            if (journal := self._state.journal) is not None:
-                released.append(journal.release(self._state.moment))
-            if self._closing is not None:
-                closing, state = self._closing, self._state
-                state.when_kept(lambda _: closing.set([*state.deliveries(), *released]))
-            self._state.commit()
-        finally:
-            if self._seat is not None:
-                self._seat.ended(self._settings, *released)
+        self._end_everything()
+        journal = self._state.journal
+        released = [] if journal is None else [journal.release(self._state.moment)]
+        if self._seat is not None:
+            unread = cast("Mailbox", self.actor_inbox).hand_over(Ask)
+            self._seat.ended(self._settings, unread, *released)
+        if self._closing is not None:
+            closing, state = self._closing, self._state
+            state.when_kept(lambda _: closing.set([*state.deliveries(), *released]))
+        self._state.commit()
 
     def _end_everything(self) -> None:
         closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")

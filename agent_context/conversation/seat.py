@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -11,8 +12,11 @@ from agent_context.conversation.settings import Settings
 from agent_context.events import ChangeEvent
 from agent_context.ref import ContextRef
 from agent_context.runtime import Delivery, Reply
+from agent_context.runtime.internals import Envelope
 
-__all__ = ["Activity", "HowBusy", "Passivate", "Seat"]
+__all__ = ["Activity", "HowBusy", "Passivate", "Seat", "Unread"]
+
+Unread = Sequence[Envelope[Any]]
 
 
 class Activity(Struct, frozen=True):
@@ -62,8 +66,11 @@ class Seat(ABC):
         """It was asked to end and goes on."""
 
     @abstractmethod
-    def ended(self, settings: Settings, released: Reply[None] | None = None) -> None:
-        """It has ended, with these settings. Others may have it once `released` is settled."""
+    def ended(self, settings: Settings, unread: Unread, released: Reply[None]) -> None:
+        """It has ended, with these settings. Others may have it once `released` is settled.
+
+        `unread` is what was asked and told and not looked at: it is the host's to have done.
+        """
 
     @abstractmethod
     def branch(self, conversation_id: str, launch: Callable[[Seat], ContextRef]) -> ContextRef:

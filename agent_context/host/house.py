@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Condition
 from typing import Final
 
@@ -196,16 +196,22 @@ class House:
         for call in calls or ():
             call.fail(error)
 
-    def ended(self, seat: HostSeat, settings: Settings, released: Reply[None] | None) -> None:
-        """A conversation has ended; when this is settled, others may have it."""
+    def ended(
+        self, seat: HostSeat, settings: Settings, unread: Sequence[Call], released: Reply[None]
+    ) -> None:
+        """A conversation has ended; when `released` is settled, others may have it."""
         with self._changed:
             seat.released = True
             if settings is not seat.usual:
                 self._kept[seat.id] = settings
-        if released is None:
-            self._left(seat)
-        else:
-            released.add_done_callback(lambda _: self._left(seat))
+            if unread and seat.next is None and not self.draining:
+                self._following(seat)
+            if seat.next is not None and seat.next.backlog is not None:
+                # In front: whoever asked these may have asked more since.
+                seat.next.backlog[:0], unread = unread, ()
+        for call in unread:
+            call.fail(self.closed())
+        released.add_done_callback(lambda _: self._left(seat))
 
     def _left(self, seat: HostSeat) -> None:
         with self._changed:
@@ -223,6 +229,7 @@ class House:
         with self._changed:
             self._leaving -= seat.asked
             seat.asked = False
+            self._changed.notify_all()
         if not seat.retiring:
             seat.used = time.monotonic()
 

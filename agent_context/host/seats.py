@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pykka
 
-from agent_context.conversation.seat import Seat
+from agent_context.conversation.seat import Seat, Unread
 from agent_context.conversation.settings import Settings
 from agent_context.events import ChangeEvent
 from agent_context.ref import ContextRef
-from agent_context.runtime import Delivery, Reply
+from agent_context.runtime import Delivery, Failed, Reply
+from agent_context.runtime.internals import Envelope
+from agent_context.runtime.mailbox import move
 
 if TYPE_CHECKING:
     from agent_context.host.house import House
 
-__all__ = ["Call", "HostSeat"]
+__all__ = ["Call", "HostSeat", "Moved"]
+
+logger = logging.getLogger(__name__)
 
 
 class Call(Protocol):
@@ -29,6 +34,24 @@ class Call(Protocol):
     def fail(self, error: BaseException) -> None:
         """The conversation can't be had."""
         ...
+
+
+class Moved:
+    """What a conversation did not get to read before it ended."""
+
+    __slots__ = ("_unread",)
+
+    def __init__(self, unread: Envelope[Any]) -> None:
+        self._unread = unread
+
+    def make(self, ref: ContextRef) -> bool:
+        return move(self._unread, ref.actor_ref)
+
+    def fail(self, error: BaseException) -> None:
+        if self._unread.reply_to is not None:
+            self._unread.reply_to.set(Failed(error))
+        else:
+            logger.error("%s was not told: %s", type(self._unread.message).__name__, error)
 
 
 class HostSeat(Seat):
@@ -81,8 +104,8 @@ class HostSeat(Seat):
     def stayed(self) -> None:
         self._house.stayed(self)
 
-    def ended(self, settings: Settings, released: Reply[None] | None = None) -> None:
-        self._house.ended(self, settings, released)
+    def ended(self, settings: Settings, unread: Unread, released: Reply[None]) -> None:
+        self._house.ended(self, settings, [Moved(each) for each in unread], released)
 
     def branch(self, conversation_id: str, launch: Callable[[Seat], ContextRef]) -> ContextRef:
         return self._house.branch(conversation_id, launch)
