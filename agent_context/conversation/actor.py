@@ -322,7 +322,7 @@ class _Conversation(Guarded):
         wanted = seat.retiring or (seat.used <= asked.unused_since and not activity.subscribers)
         if activity.busy or not wanted:
             seat.stayed()
-        elif not cast("Mailbox", self.actor_inbox).end_if_empty():
+        elif not cast("Mailbox", self.actor_inbox).end_unless(Ask, Closing, HowBusy):
             self._post(asked)  # again, behind what waits
 
     def _passivate_if_wanted(self) -> None:

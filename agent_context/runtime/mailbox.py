@@ -55,13 +55,13 @@ class Mailbox(ABC):
         """Tell whether the sender of the message being handled waits for a reply."""
         return self._current is not None and self._current.reply_to is not None
 
-    def end_if_empty(self) -> bool:
-        """Stop the actor unless messages wait; who comes later is refused at once, unread."""
+    def end_unless(self, *kinds: type) -> bool:
+        """Stop the actor, unless such messages wait; who comes later is refused, unread."""
         with self._lock:
-            if not self._open or self._messages:
+            waiting = self._messages or deque()
+            if not self._open or any(isinstance(each.message, kinds) for each in waiting):
                 return False
-            if self._messages is None:
-                self._messages = deque()
+            self._messages = waiting
             self._messages.append(Envelope(ActorStop()))
             self._open = False
             self._arrived()
