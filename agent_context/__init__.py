@@ -1,5 +1,6 @@
 """Contexts of LLM conversations, each owned by an actor."""
 
+from agent_context.agent import Agent, AgentUpdate, RunStream
 from agent_context.backend import ContextBackend, Request
 from agent_context.compression import (
     CompressionReport,
@@ -66,7 +67,19 @@ from agent_context.protocol import (
     Update,
     UseBackend,
 )
+from agent_context.providers import (
+    BaseContextProvider,
+    BaseHistoryProvider,
+    CompressionProvider,
+    ContextProvider,
+    ContextResult,
+    HistoryProvider,
+    InMemoryHistoryProvider,
+    SessionContext,
+)
 from agent_context.ref import ContextRef
+from agent_context.response import AgentResponse
+from agent_context.session import AgentSession
 from agent_context.stream import Stream
 from agent_context.stream_events import (
     Finished,
@@ -81,10 +94,16 @@ from agent_context.tools import Tool
 from agent_context.zones import Zone
 
 __all__ = [
+    "Agent",
     "AgentContext",
     "AgentContextError",
+    "AgentResponse",
+    "AgentSession",
+    "AgentUpdate",
     "Append",
     "BackendError",
+    "BaseContextProvider",
+    "BaseHistoryProvider",
     "CacheRule",
     "Cancel",
     "ChangeEvent",
@@ -92,10 +111,13 @@ __all__ = [
     "Completion",
     "Compress",
     "Compressed",
+    "CompressionProvider",
     "CompressionReport",
     "ContextBackend",
     "ContextFull",
+    "ContextProvider",
     "ContextRef",
+    "ContextResult",
     "ErrorKind",
     "EstimateTokens",
     "EvictToolResults",
@@ -108,8 +130,10 @@ __all__ = [
     "Get",
     "History",
     "HistoryPage",
+    "HistoryProvider",
     "Host",
     "Immutable",
+    "InMemoryHistoryProvider",
     "Incremental",
     "Insert",
     "IsEmpty",
@@ -132,9 +156,11 @@ __all__ = [
     "Rewind",
     "Role",
     "RoundFinished",
+    "RunStream",
     "Send",
     "SendOptions",
     "SendStream",
+    "SessionContext",
     "Setup",
     "SlidingWindow",
     "Strategy",

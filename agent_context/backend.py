@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_context.messages import Completion, Message
 from agent_context.options import ModelFacts, SendOptions
@@ -17,6 +17,9 @@ from agent_context.wire.dialect import Dialect
 from agent_context.wire.rendering import Rendering
 from agent_context.wire.repair import ANY, repaired
 from agent_context.zones import Zones
+
+if TYPE_CHECKING:
+    from agent_context.agent import Agent
 
 __all__ = ["ContextBackend", "Request"]
 
@@ -68,6 +71,11 @@ class ContextBackend(ABC):
         """What is known of `model`, or of the backend's default model for None."""
         del model
         return ModelFacts(context_window=128_000, max_output=4_096)
+
+    def response_formats(self, options: SendOptions) -> frozenset[str]:
+        """The types of `response_format` that a turn with these options may ask for."""
+        del options
+        return frozenset({"text"})
 
     def user_message(self, text: str) -> Message:
         """What a user's text becomes."""
@@ -123,6 +131,12 @@ class ContextBackend(ABC):
     def message_from_json(self, text: str) -> Message:
         """The message that `message_to_json` wrote, or one in chat-completions form."""
         return message_of(text)
+
+    def as_agent(self, instructions: str | None = None, **described: Any) -> Agent:  # noqa: ANN401 - as Agent has them
+        """An agent with this model; its arguments are those of `Agent`."""
+        from agent_context.agent import Agent
+
+        return Agent(self, instructions, **described)
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Let go of connections. Called by whoever made the backend."""

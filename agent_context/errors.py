@@ -13,8 +13,9 @@ AgentContextError
 ├── AskTimeout                  (also a TimeoutError) no answer in time; the work goes on
 ├── TurnAborted                 the turn ended before the model did
 │   ├── TurnCancelled
+│   │   └── RunCancelled        an agent's run was cancelled, or its stream closed early
 │   └── TurnTimeout             (also a TimeoutError)
-├── ImportFailed                a line of a JSONL text can't be read
+├── ImportFailed                a text or a file to be imported can't be read
 ├── CompressionError            nothing was compressed, nothing was changed
 ├── StoreError                  a conversation could not be kept or read; `retryable` says more
 │   ├── Fenced                  somebody else owns the conversation now: get it anew
@@ -24,6 +25,8 @@ AgentContextError
 │   ├── UnknownConversation
 │   └── ConversationDeleted
 ├── ToolError                   a tool's own complaint, which the model gets to read
+│   └── PathRefused             no file that may be touched has this name
+├── InvalidOutput               an answer that isn't of the type that was asked for
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
 """
@@ -47,8 +50,11 @@ __all__ = [
     "IndexOutOfRange",
     "InvalidMessage",
     "InvalidOptions",
+    "InvalidOutput",
     "MailboxFull",
     "OwnedElsewhere",
+    "PathRefused",
+    "RunCancelled",
     "SkillError",
     "StoreCorrupt",
     "StoreError",
@@ -153,17 +159,21 @@ class TurnCancelled(TurnAborted):
     """Somebody cancelled the turn: `Cancel`, an interrupting send, a closed stream, a stop."""
 
 
+class RunCancelled(TurnCancelled):
+    """An agent's run was cancelled, or its stream closed, before the end."""
+
+
 class TurnTimeout(TurnAborted, TimeoutError):
     """The turn's deadline (`SendOptions.timeout`, seconds) passed."""
 
 
 class ImportFailed(AgentContextError):
-    """A line of a JSONL text can't be read; the conversation is as it was."""
+    """What should be imported can't be read; the conversation is as it was."""
 
     def __init__(self, line: int, why: str) -> None:
-        super().__init__(f"line {line}: {why}")
+        super().__init__(f"line {line}: {why}" if line else why)
         self.line = line
-        """Counted from 1; 0 when the text as a whole is at fault."""
+        """Counted from 1; 0 when the text or the file as a whole is at fault."""
         self.why = why
 
     def __reduce__(self) -> tuple[type[ImportFailed], tuple[int, str]]:
@@ -221,6 +231,22 @@ class ConversationDeleted(StoreError):
 
 class ToolError(AgentContextError):
     """Raised by a tool to say, in words meant for the model, why it can't do what was asked."""
+
+
+class InvalidOutput(AgentContextError):
+    """A model's answer is not of the wanted type. The text tells the model what to mend."""
+
+
+class PathRefused(ToolError):
+    """No file that may be touched has this name; nothing was changed."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name!r}: {why}")
+        self.name = name
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[PathRefused], tuple[str, str]]:
+        return type(self), (self.name, self.why)
 
 
 class SkillError(AgentContextError):

@@ -100,7 +100,7 @@ def _placed(
 
 def _read(text: str) -> Iterator[tuple[Zone | None, Record]]:
     seen: set[MessageId] = set()
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
         if not line.strip():
             continue
         fields = _object(line, number)

@@ -207,6 +207,19 @@ class Message(_Value):
         """The fields that this library doesn't know, as they came."""
         return dict(self.model_extra or {})
 
+    def to_dict(self) -> dict[str, Any]:
+        """The message as JSON values, its id included; `from_dict` gives the same message back."""
+        unset = self.__class__.model_fields.keys() - self.model_fields_set - {"id"}
+        return self.model_dump(mode="json", exclude=unset)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The message that `to_dict` wrote, or one in chat-completions form.
+
+        Raises `InvalidMessage`.
+        """
+        return cls.model_validate(data)
+
 
 class Usage(_Value):
     """What a model call cost, in tokens. A figure that the vendor didn't report is None."""
@@ -218,6 +231,16 @@ class Usage(_Value):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
+
+    @classmethod
+    def total(cls, usages: Iterable[Usage]) -> Usage:
+        """All of them together; what none of them says is None."""
+        several = [usage.model_dump() for usage in usages]
+        names = dict.fromkeys(
+            name for fields in several for name in cls.model_fields if name in fields
+        )
+        known = {n: [fields[n] for fields in several if fields[n] is not None] for n in names}
+        return cls(**{name: sum(figures) for name, figures in known.items() if figures})
 
 
 class Completion(_Value):

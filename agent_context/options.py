@@ -226,3 +226,8 @@ class ModelFacts:
     """Whether it is left out of the prompt, and costs nothing, in a request without tools."""
     cache: CacheRule | None = None
     """What is known of its prompt cache."""
+
+    @property
+    def input_budget(self) -> int:
+        """Tokens of input that leave room for the longest answer."""
+        return max(0, self.context_window - self.max_output)

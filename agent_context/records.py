@@ -43,6 +43,22 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
         """The message as a value, built anew each time."""
         return Message.model_validate({"id": self.id, **self.fields()})
 
+    @property
+    def protection(self) -> tuple[str, str] | None:
+        """Of a tool result that compressions leave alone: why, and what it is about.
+
+        Read from the body, so that it costs no other record anything and no copy can lose it.
+        """
+        # Canonical JSON escapes the quotes of a text, so this is the name of a field. It stands at
+        # the end; a search from there is also the faster one where it is not.
+        if self.role is not Role.TOOL or self.body.rfind(b'"protected":') < 0:
+            return None
+        match self.fields():
+            case {"protected": str(why), **rest} if why:
+                return why, str(rest.get("subject") or self.id)
+            case _:
+                return None
+
     def line(self, **tags: str) -> bytes:
         """The message as one JSON object that starts with its id and `tags`."""
         return orjson.dumps({"id": self.id, **tags})[:-1] + b"," + self.body[1:]

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from agent_context.errors import AskTimeout, ConversationClosed, MailboxFull, WouldDeadlock
 from agent_context.runtime import Reply, is_inside, post
+from agent_context.zones import Zones
 
 if TYPE_CHECKING:
     from agent_context.protocol import Ask
 
-__all__ = ["Abandoned", "Closing", "ContextRef"]
+__all__ = ["Abandoned", "Closing", "ContextRef", "Glance"]
 
 R = TypeVar("R")
 
@@ -29,6 +30,10 @@ class Abandoned(Struct, frozen=True):
 
 class Closing(Struct, frozen=True):
     """Asks the actor to stop; the answer is what settles when each subscriber has had all."""
+
+
+class Glance(Struct, frozen=True):
+    """Asks for the zones as they are: a value that takes no time, whatever their length."""
 
 
 class ContextRef:
@@ -86,6 +91,13 @@ class ContextRef:
             self._abandon(message)
             raise
 
+    async def zones(self) -> Zones:
+        """What the conversation holds now, as a value. Takes no time that grows with length."""
+        try:
+            return cast("Zones", await self._post(Glance()))
+        except pykka.ActorDeadError:
+            raise self._closed() from None
+
     def tell(self, message: Ask[Any]) -> None:
         """Say `message` and don't wait. What goes wrong is logged and, for turns, announced."""
         try:
@@ -111,7 +123,7 @@ class ContextRef:
         if not is_inside(self.id):
             _await_all(waiting, end)
 
-    def _post(self, message: Ask[Any]) -> Reply[Any]:
+    def _post(self, message: Ask[Any] | Glance) -> Reply[Any]:
         try:
             return cast("Reply[Any]", self.actor_ref.ask(message, block=False))
         except pykka.ActorDeadError:

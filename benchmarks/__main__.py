@@ -17,7 +17,9 @@ from collections.abc import Iterator
 
 from benchmarks.report import Row, printed, table
 
-SCRIPTS = ("imports", "conversations", "requests", "cuts", "memory", "streams")
+SCRIPTS = (
+    "imports", "conversations", "requests", "cuts", "memory", "stores", "postgres", "streams",
+)  # fmt: skip
 
 
 def rows(script: str, scale: float) -> Iterator[Row]:

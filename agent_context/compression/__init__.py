@@ -6,6 +6,7 @@ swaps the result in if what the plan was made for is still there.
 
 from agent_context.compression.drop import EvictToolResults, SlidingWindow, TokenBudget
 from agent_context.compression.pipeline import Pipeline, tiered
+from agent_context.compression.protection import protected
 from agent_context.compression.report import CompressionReport, ZoneTokens
 from agent_context.compression.strategy import Plan, Strategy, View
 from agent_context.compression.summarize import Summarize
@@ -21,5 +22,6 @@ __all__ = [
     "TokenBudget",
     "View",
     "ZoneTokens",
+    "protected",
     "tiered",
 ]

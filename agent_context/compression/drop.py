@@ -59,6 +59,8 @@ class TokenBudget(Strategy):
 class EvictToolResults(Strategy):
     """Shorten all tool results but the newest `keep_last` to stubs that name their message.
 
+    Protected ones stay as they are, and don't count.
+
     The history that the conversation keeps is not touched, only what is sent.
     """
 
@@ -70,7 +72,12 @@ class EvictToolResults(Strategy):
 
     def plan(self, view: View) -> Plan | None:
         """Replace every older result that a stub would make smaller."""
-        results = [i for i, record in enumerate(view.history) if record.role is Role.TOOL]
+        protected = view.protected()
+        results = [
+            i
+            for i, record in enumerate(view.history)
+            if record.role is Role.TOOL and i not in protected
+        ]
         old = results[: len(results) - self.keep_last]
         stubs = {i: stub for i in old if (stub := _stub(view.history[i])) is not None}
         smaller = {

@@ -7,7 +7,7 @@ was made from and onto all that only added to them since.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent_context.compression.editor import Editor, edited
@@ -57,6 +57,7 @@ class _Progress:
 
     zones: Zones
     cut: int = 0
+    """How much further into the base an index of `zones` reaches."""
     upto: int = 0
     names: list[str] = field(default_factory=list[str])
     shortened: list[MessageId] = field(default_factory=list[MessageId])
@@ -78,8 +79,12 @@ class Compressor:
         self._summariser = summariser
         self._editor = editor
 
-    async def run(self, strategy: Strategy, zones: Zones, budget: int) -> Compaction | None:
+    async def run(
+        self, strategy: Strategy, zones: Zones, budget: int, room: int | None = None
+    ) -> Compaction | None:
         """What `strategy` makes of `zones`, or None if there is nothing to do.
+
+        It aims at `budget` tokens; the window has `room` for as many.
 
         Raises `CompressionError` if a step fails or if the outcome isn't smaller.
         """
@@ -88,7 +93,8 @@ class Compressor:
         for step in strategy.steps:
             if step is not strategy and self._weigh(done.zones).total <= budget:
                 break
-            await self._step(step, done, budget, last=step is strategy.steps[-1])
+            view = View(done.zones, self._count, budget, room)
+            await self._step(step, done, view, last=step is strategy.steps[-1])
         if not done.names:
             return None
         return await self._outcome(zones, done, before)
@@ -100,35 +106,38 @@ class Compressor:
             incremental=sum(map(self._count, zones.incremental)),
         )
 
-    async def _step(self, step: Strategy, done: _Progress, budget: int, *, last: bool) -> None:
-        view = View(done.zones, self._count, budget)
+    async def _step(self, step: Strategy, done: _Progress, view: View, *, last: bool) -> None:
         plan = await io_loop().offload(step.plan, view)
         if plan is None:
             return
         _check(plan, done.zones, step)
         try:
-            await self._carry_out(plan, step, done)
+            await self._carry_out(plan, step, view, done)
         except Refused as refusal:
             if last:
                 raise
             logger.warning("compression step %s: %s", step.name, refusal)
 
-    async def _carry_out(self, plan: Plan, step: Strategy, done: _Progress) -> None:
+    async def _carry_out(self, plan: Plan, step: Strategy, view: View, done: _Progress) -> None:
         zones = done.zones
+        gone, stays = await io_loop().offload(view.split, plan.cut)
+        if plan.cut and not gone and not plan.replaced:
+            return
         incremental = zones.incremental
         for index, record in plan.replaced.items():
             incremental = incremental.replace(index, record)
         compressed = zones.compressed
         if plan.wish is not None:
-            summary, usage = await self._summariser.summarise(zones, plan.cut, plan.wish)
+            summary, usage = await self._summariser.summarise(zones, plan.cut, gone, plan.wish)
             compressed = Vector.of((summary,))
             done.summary = summary
             done.usage += usage
-        done.zones = zones.compress(compressed, Vector.of(incremental.drop(plan.cut)))
+        kept = Vector.of((*stays, *incremental.drop(plan.cut)))
+        done.zones = zones.compress(compressed, kept)
         done.names.append(step.name)
         done.shortened += [record.id for i, record in plan.replaced.items() if i >= plan.cut]
         done.upto = max(done.upto, done.cut + max((plan.cut, *(i + 1 for i in plan.replaced))))
-        done.cut += plan.cut
+        done.cut += len(gone)
 
     async def _outcome(self, base: Zones, done: _Progress, before: ZoneTokens) -> Compaction:
         zones, summary, upto = done.zones, done.summary, done.upto
@@ -150,7 +159,7 @@ class Compressor:
             removed_ids=_gone(base, zones),
             shortened_ids=tuple(done.shortened),
             summary_id=summary.id if summary else None,
-            usage=_sum(done.usage),
+            usage=Usage.total(done.usage),
         )
         return Compaction(base, upto, zones.compressed, kept, summary, report)
 
@@ -174,17 +183,3 @@ def _gone(before: Zones, after: Zones) -> tuple[MessageId, ...]:
     left = {record.id for record in (*after.compressed, *after.incremental)}
     was = (*before.compressed, *before.incremental)
     return tuple(record.id for record in was if record.id not in left)
-
-
-def _sum(usages: Sequence[Usage]) -> Usage:
-    def total(figures: list[int | None]) -> int | None:
-        known = [figure for figure in figures if figure is not None]
-        return sum(known) if known else None
-
-    return Usage(
-        input_tokens=total([usage.input_tokens for usage in usages]),
-        output_tokens=total([usage.output_tokens for usage in usages]),
-        cached_tokens=total([usage.cached_tokens for usage in usages]),
-        cache_write_tokens=total([usage.cache_write_tokens for usage in usages]),
-        reasoning_tokens=total([usage.reasoning_tokens for usage in usages]),
-    )

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from agent_context.compression.protection import in_use
 from agent_context.groups import cuts
 from agent_context.records import Record
 from agent_context.vector import Vector
@@ -22,7 +23,9 @@ class View:
     count: Callable[[Record], int]
     """Tokens of a message. Cheap: counts are kept."""
     budget: int
-    """Tokens that the three zones may take together."""
+    """Tokens that the three zones should take together."""
+    room: int | None = None
+    """Tokens that they can take together within the window; None if that is the budget."""
 
     @property
     def history(self) -> Vector:
@@ -33,34 +36,59 @@ class View:
         """Tokens of these messages."""
         return sum(map(self.count, records))
 
+    def protected(self) -> frozenset[int]:
+        """Indexes of the messages that stay in the history wherever it is cut."""
+        room = self.budget if self.room is None else self.room
+        return in_use(self.history, self.count, room // 2)
+
+    def split(self, cut: int) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+        """Of the first `cut` messages those that go, and those that stay all the same."""
+        protected = self.protected()
+        older = tuple(self.history.take(cut))
+        gone = tuple(record for i, record in enumerate(older) if i not in protected)
+        return gone, tuple(record for i, record in enumerate(older) if i in protected)
+
     def _cuts(self) -> Iterator[int]:
         return cuts(self.history, self.zones.open_calls)
 
     def newest_cut(self, *, keep: int) -> int:
-        """The newest legal cut that leaves at least `keep` messages and the newest group."""
+        """The newest legal cut that leaves at least `keep` messages and the newest group.
+
+        0 if nothing would go.
+        """
         latest = min(len(self.history) - keep, len(self.history) - 1)
-        return next((cut for cut in self._cuts() if cut <= latest), 0)
+        cut = next((cut for cut in self._cuts() if cut <= latest), 0)
+        return cut if _frees(cut, self.protected()) else 0
 
     def fitting_cut(self, room: int) -> int:
         """The oldest legal cut whose rest takes at most `room` tokens; the newest group stays.
 
-        Reads the history from its end, and no further than `room` reaches.
+        What is protected takes its part of the room. 0 if nothing needs to go, or nothing would.
+        Counts the history from its end, and no further than `room` reaches.
         """
-        sizes = _sizes_from_end(self)
+        protected = self.protected()
+        sizes = _sizes_from_end(self, protected)
         found = 0
         for cut in self._cuts():
             if cut == len(self.history):
                 continue
             if found and sizes(cut) > room:
-                return found
+                break
             found = cut
             if sizes(cut) > room:
-                return found
-        return 0
+                break
+        else:
+            return 0
+        return found if _frees(found, protected) else 0
 
 
-def _sizes_from_end(view: View) -> Callable[[int], int]:
-    """Tokens behind an index, for indexes that come in falling order."""
+def _frees(cut: int, protected: frozenset[int]) -> bool:
+    return sum(1 for index in protected if index < cut) < cut
+
+
+def _sizes_from_end(view: View, protected: frozenset[int]) -> Callable[[int], int]:
+    """Tokens that stay with a cut at an index, for indexes that come in falling order."""
+    held = {index: view.count(view.history[index]) for index in protected}
     records = reversed(view.history)
     reached, total = len(view.history), 0
 
@@ -69,7 +97,7 @@ def _sizes_from_end(view: View) -> Callable[[int], int]:
         while reached > index:
             total += view.count(next(records))
             reached -= 1
-        return total
+        return total + sum(tokens for place, tokens in held.items() if place < index)
 
     return size
 
@@ -88,7 +116,7 @@ class Plan:
     """What should become of the zones."""
 
     cut: int = 0
-    """How many of the oldest incremental messages go."""
+    """How many of the oldest incremental messages go; the protected ones among them stay."""
     replaced: Mapping[int, Record] = field(default_factory=dict[int, Record])
     """Incremental messages that stay in a shorter form, by index."""
     wish: Wish | None = None

@@ -41,6 +41,7 @@ class Summarize(Strategy):
         cut = view.newest_cut(keep=self.keep)
         if not cut:
             return None
-        replaced = view.tokens(view.zones.compressed) + view.tokens(view.history.take(cut))
+        gone, _ = view.split(cut)
+        replaced = view.tokens(view.zones.compressed) + view.tokens(gone)
         target = self.target or max(replaced // 4, _SMALLEST_TARGET)
         return Plan(cut=cut, wish=Wish(self.prompt or PROMPT, target))

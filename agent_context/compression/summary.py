@@ -53,9 +53,12 @@ class Summariser:
         self._model = model
         self._options = options
 
-    async def summarise(self, zones: Zones, cut: int, wish: Wish) -> tuple[Record, list[Usage]]:
+    async def summarise(
+        self, zones: Zones, cut: int, gone: Iterable[Record], wish: Wish
+    ) -> tuple[Record, list[Usage]]:
         """One summary of the compressed zone and the first `cut` incremental messages.
 
+        `gone` are those of them that it stands for; the others stay, and are shown to the model.
         What doesn't fit the window goes in pieces, each with the summary of those before.
         Raises `Refused` for a summary that is empty, calls tools, or isn't smaller than what it
         replaces, and for a group that is too long for the window even when it is clipped;
@@ -70,7 +73,7 @@ class Summariser:
             usages.append(completion.usage)
             compressed = Vector.of((self._checked(completion),))
         summary = compressed[0]
-        self._check_smaller(summary, zones, cut)
+        self._check_smaller(summary, Zones(EMPTY, zones.compressed, Vector.of(gone)))
         return summary, usages
 
     def _summary_options(self, wish: Wish) -> SendOptions:
@@ -103,8 +106,7 @@ class Summariser:
             summary = summary.model_copy(update={"finish_reason": FinishReason.LENGTH})
         return record_of(summary)
 
-    def _check_smaller(self, summary: Record, zones: Zones, cut: int) -> None:
-        replaced = Zones(EMPTY, zones.compressed, zones.incremental.take(cut))
+    def _check_smaller(self, summary: Record, replaced: Zones) -> None:
         old = self._model.measure(replaced, (), self._options).total
         new = self._model.measure(Zones(EMPTY, Vector.of((summary,))), (), self._options).total
         if new >= old:

@@ -66,7 +66,7 @@ from agent_context.protocol import (
     Unsubscribe,
     UseBackend,
 )
-from agent_context.ref import Abandoned, Closing, ContextRef
+from agent_context.ref import Abandoned, Closing, ContextRef, Glance
 from agent_context.runtime import (
     Guarded,
     Mailbox,
@@ -172,6 +172,8 @@ class _Conversation(Guarded):
             return None
         if isinstance(message, HowBusy):
             return self._activity()
+        if isinstance(message, Glance):
+            return self._state.zones
         if isinstance(message, Closing):
             self._closing = self._closing or Reply()
             self.stop()
@@ -322,7 +324,7 @@ class _Conversation(Guarded):
         wanted = seat.retiring or (seat.used <= asked.unused_since and not activity.subscribers)
         if activity.busy or not wanted:
             seat.stayed()
-        elif not cast("Mailbox", self.actor_inbox).end_unless(Ask, Closing, HowBusy):
+        elif not cast("Mailbox", self.actor_inbox).end_unless(Ask, Glance, Closing):
             self._post(asked)  # again, behind what waits
 
     def _passivate_if_wanted(self) -> None:
@@ -335,7 +337,7 @@ class _Conversation(Guarded):
         journal = self._state.journal
         released = [] if journal is None else [journal.release(self._state.moment)]
         if self._seat is not None:
-            unread = cast("Mailbox", self.actor_inbox).hand_over(Ask)
+            unread = cast("Mailbox", self.actor_inbox).hand_over(Ask, Glance)
             self._seat.ended(self._settings, unread, *released)
         if self._closing is not None:
             closing, state = self._closing, self._state

@@ -111,9 +111,10 @@ async def converse(call: Call, zones: Zones, swap: Swap, keep: Keep) -> Completi
 
     Raises `ContextFull` before any network traffic, and what the backend or the loop raises.
     """
-    if call.loop is not None and call.options.commit == "manual":
-        call.history = call.history or zones  # the rounds are stored nowhere else
-    zones = call.history or zones
+    if call.loop is not None and call.options.commit == "manual" and call.history is None:
+        call.history = zones  # the rounds are stored nowhere else
+    if call.history is not None:
+        zones = call.history  # which may be empty
     while True:
         completion = await _answered(call, zones, swap)
         if call.loop is None or not completion.message.tool_calls:
@@ -261,14 +262,13 @@ async def _fitted(call: Call, zones: Zones, swap: Swap) -> Zones:
 
 
 async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -> Zones:
-    stored = breakdown.immutable + breakdown.compressed + breakdown.incremental
-    room = breakdown.window - breakdown.reserve - (breakdown.total - stored)
+    room = breakdown.free + _stored(breakdown)
     if room <= breakdown.immutable:
         raise _full(breakdown, "what can't be compressed is too much by itself")
     budget = int(room * _TARGET)
     try:
         compaction = await compaction_of(
-            call.exchange, call.options, call.strategy, call.editor, zones, budget
+            call.exchange, call.options, call.strategy, call.editor, zones, budget, room
         )
     except Refused as refusal:
         raise _full(breakdown, str(refusal)) from refusal
@@ -276,8 +276,13 @@ async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -
         raise _full(breakdown, "there is nothing left to compress")
     call.compressed = True
     if call.history is not None:
-        return compaction.onto(zones) or zones
+        smaller = compaction.onto(zones)
+        return zones if smaller is None else smaller
     return await swap(compaction)
+
+
+def _stored(breakdown: Breakdown) -> int:
+    return breakdown.immutable + breakdown.compressed + breakdown.incremental
 
 
 async def compaction_of(
@@ -287,20 +292,24 @@ async def compaction_of(
     editor: Editor | None,
     zones: Zones,
     budget: int | None = None,
+    room: int = 0,
 ) -> Compaction | None:
     """What `strategy` makes of `zones`; None if there is nothing to do.
 
-    Without a `budget` (tokens of the three zones) it aims at half of what there is.
+    Without a `budget` (tokens of the three zones, of which there is `room` for) it aims at half of
+    what there is.
     """
     if budget is None:
         whole = await io_loop().offload(exchange.measure, zones, (), options)
-        budget = (whole.immutable + whole.compressed + whole.incremental) // 2
+        budget = _stored(whole) // 2
+        room = whole.free + _stored(whole)
     compressor = Compressor(
         count=exchange.counts(options).of,
         summariser=Summariser(exchange, options),
         editor=_guarded(editor, exchange.conversation_id),
     )
-    return await compressor.run(strategy, zones, int(budget / exchange.calibration.factor))
+    factor = exchange.calibration.factor
+    return await compressor.run(strategy, zones, int(budget / factor), int(room / factor))
 
 
 def _guarded(editor: Editor | None, conversation_id: str) -> Editor | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pykka
 
 from agent_context.protocol import Ask, Compress, Fork, Send, SendStream
-from agent_context.ref import Abandoned, ContextRef
+from agent_context.ref import Abandoned, ContextRef, Glance
 from agent_context.runtime import Failed, Later, Reply, post
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class HostedRef(ContextRef):
         if (ref := self._house.awake(self.id, timeout)) is not None:
             ref.stop(timeout=max(0.0, end - time.monotonic()))
 
-    def _post(self, message: Ask[Any]) -> Reply[Any]:
+    def _post(self, message: Ask[Any] | Glance) -> Reply[Any]:
         self._check(message)
         reply = super()._post(message)
         if not (reply.done() and isinstance(reply.error(), pykka.ActorDeadError)):
@@ -63,7 +63,7 @@ class HostedRef(ContextRef):
             # Behind the message itself, which waits for the conversation to be there.
             self._house.follow_up(self.id, _Tell(self, Abandoned(message)))
 
-    def _check(self, message: Ask[Any]) -> None:
+    def _check(self, message: Ask[Any] | Glance) -> None:
         if self._ended:
             raise self._closed()
         if self._house.draining and isinstance(message, _NEW_WORK):
@@ -93,7 +93,7 @@ class _Tell:
 class _Ask:
     __slots__ = ("_message", "_ref", "_reply")
 
-    def __init__(self, ref: HostedRef, message: Ask[Any], reply: Reply[Any]) -> None:
+    def __init__(self, ref: HostedRef, message: Ask[Any] | Glance, reply: Reply[Any]) -> None:
         self._ref = ref
         self._message = message
         self._reply = reply

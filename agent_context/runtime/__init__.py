@@ -4,6 +4,7 @@ It knows nothing of conversations: any `pykka.Actor` can run on it.
 """
 
 from agent_context.runtime.delivery import Delivery
+from agent_context.runtime.fifo import Fifo
 from agent_context.runtime.finalizer import finalizer
 from agent_context.runtime.future import Failed, Later, Reply
 from agent_context.runtime.guard import inside, is_inside
@@ -18,6 +19,7 @@ from agent_context.runtime.thread import ThreadActor
 __all__ = [
     "Delivery",
     "Failed",
+    "Fifo",
     "Guarded",
     "IoLoop",
     "Job",

@@ -67,13 +67,13 @@ class Mailbox(ABC):
             self._arrived()
         return True
 
-    def hand_over(self, kind: type) -> list[Envelope[Any]]:
-        """Take no more messages, and give up those of this kind, unread."""
+    def hand_over(self, *kinds: type) -> list[Envelope[Any]]:
+        """Take no more messages, and give up such ones, unread."""
         with self._lock:
             self._open = False
             waiting = self._messages or deque()
-            given = [each for each in waiting if isinstance(each.message, kind)]
-            self._messages = deque(each for each in waiting if not isinstance(each.message, kind))
+            given = [each for each in waiting if isinstance(each.message, kinds)]
+            self._messages = deque(each for each in waiting if not isinstance(each.message, kinds))
         return given
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "checked_text",
     "deleted",
     "fenced",
+    "findable",
     "gone",
     "judged",
     "object_of",
@@ -90,6 +91,11 @@ def checked_text(what: str, value: str) -> str:
     if error := _unkeepable(value):
         raise InvalidOptions(f"{what} {value!r}: {error}")
     return value
+
+
+def findable(text: str) -> str:
+    """What to look up for `text`: itself, or nothing that is there if it is none to be kept."""
+    return "" if _unkeepable(text) else text
 
 
 def object_of(metadata: Mapping[str, Any]) -> bytes:

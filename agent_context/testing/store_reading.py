@@ -118,6 +118,7 @@ class ReadingContract(StoreTools):
 
     def test_what_is_written_later_is_found_too(self) -> None:
         with self.opened("a") as store:
+            assert _found(store, "first") == []
             only(store, write("a", 0, "first"))
             assert _found(store, "second") == []
 
@@ -222,6 +223,17 @@ class ReadingContract(StoreTools):
         with self.opened() as store:
             for wrong in ("", "nul \0", "lone \ud800"):
                 assert raised(InvalidOptions, partial(store.claim, wrong))
+
+    def test_what_can_t_be_kept_can_t_be_found(self) -> None:
+        with self.opened("a") as store:
+            for wrong in ("", "nul \0", "lone \ud800"):
+                assert store.about(wrong) is None
+                assert store.find("a", wrong) is None
+                assert store.attached("a", wrong) is None
+                assert not store.delete(wrong)
+                assert raised(UnknownConversation, partial(store.load, wrong))
+                store.release(wrong, 1)
+            assert list(store.conversations(after="lone \ud800", limit=0)) == []
 
     def test_attachments_are_kept_until_they_are_dropped(self) -> None:
         with self.opened("a", "b") as store:

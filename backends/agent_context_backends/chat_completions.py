@@ -18,7 +18,7 @@ import httpx
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.messages import Completion, Message
-from agent_context.options import ModelFacts
+from agent_context.options import ModelFacts, SendOptions
 from agent_context.records import record_of
 from agent_context.runtime import io_loop
 from agent_context.stream_events import Finished, StreamEvent
@@ -208,6 +208,11 @@ class ChatCompletionsBackend(ContextBackend):
                 return facts if name == full else self._facts.setdefault(full, facts)
             name = name.rpartition("-")[0]
         return self._unknown
+
+    def response_formats(self, options: SendOptions) -> frozenset[str]:
+        facts = self.model_facts(options.model)
+        there = facts.responses if self._api == "responses" else None
+        return (there or facts.accepts).response_formats
 
     def extract_messages(self, response: Mapping[str, Any]) -> tuple[Message, ...]:
         """The messages in a whole answer as either API sent it."""

@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import AgentContextError
 from agent_context.messages import Completion, FinishReason, Message, Origin, Usage
-from agent_context.options import ModelFacts
+from agent_context.options import ModelFacts, SendOptions
 from agent_context.stream_events import (
     Assembly,
     Finished,
@@ -104,6 +104,11 @@ class ScriptedBackend(ContextBackend):
         """The facts that were given, whatever the model."""
         del model
         return self._facts
+
+    def response_formats(self, options: SendOptions) -> frozenset[str]:
+        """All: the script knows what was asked for."""
+        del options
+        return frozenset({"text", "json_object", "json_schema"})
 
     async def send(self, request: Request) -> Completion:
         """The next answer of the script."""

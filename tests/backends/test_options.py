@@ -57,9 +57,9 @@ SAID_AS = {
 """The fields of a request that say an option."""
 NOT_THE_SERVERS = {
     "context_window", "auto_compress", "soft_limit", "on_busy", "on_abort", "commit", "timeout",
-    "retries", "scratch",
+    "retries", "scratch", "instructions",
 }  # fmt: skip
-"""What a conversation does by itself; scratch becomes messages."""
+"""What a conversation does by itself; scratch and instructions become messages."""
 
 TOOL = Tool(name="f")
 TOOLS = {"tools": (TOOL,)}

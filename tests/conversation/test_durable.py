@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
+import pykka
 import pytest
 
 from agent_context import (
@@ -54,12 +55,18 @@ from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store, Write
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.conversation.conftest import WAIT, Seen, Talk
+from tests.support.postgres import new_store
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "postgres":
+        with new_store() as postgres:
+            yield postgres
+        return
     kept = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "kept.db")
     yield kept
+    pykka.ActorRegistry.stop_all(timeout=10)
     kept.close()
 
 

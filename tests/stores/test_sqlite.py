@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import stat
@@ -14,6 +15,7 @@ from threading import Event, Thread
 import pytest
 
 from agent_context.errors import (
+    ConversationClosed,
     InvalidOptions,
     StoreCorrupt,
     StoreError,
@@ -77,6 +79,18 @@ def test_a_file_has_one_store_at_a_time(path: Path, store: SqliteStore) -> None:
     SqliteStore(path).close()
 
 
+# Since Python 3.13 an open connection complains when it is dropped, as it should.
+@pytest.mark.filterwarnings("ignore:.*sqlite3.Connection")
+def test_a_store_that_is_dropped_lets_its_file_go(path: Path) -> None:
+    dropped = SqliteStore(path)
+    dropped.claim("a")
+
+    del dropped
+    gc.collect()
+
+    SqliteStore(path).close()
+
+
 def test_another_name_of_the_file_is_the_same_file(path: Path, store: SqliteStore) -> None:
     other = path.with_name("other.db")
     other.symlink_to(path)
@@ -127,7 +141,7 @@ def test_a_forked_child_is_refused(store: SqliteStore) -> None:
     if child == 0:  # pragma: no cover - in the child
         try:
             store.claim("a")
-        except StoreUnavailable:
+        except ConversationClosed:
             store.close()
             os._exit(0)
         os._exit(1)
@@ -144,6 +158,11 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.db").mkdir()
     with pytest.raises(StoreUnavailable, match=r"folder\.db"):
         SqliteStore(tmp_path / "folder.db")
+
+
+def test_a_file_without_a_write_ahead_log_is_refused(path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"store\.db: no write-ahead log.*memory"):
+        SqliteStore(path, connect=lambda _: sqlite3.connect(":memory:", isolation_level=None))
 
 
 def test_a_database_of_another_program_is_left_alone(path: Path) -> None:

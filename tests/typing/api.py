@@ -40,7 +40,12 @@ from agent_context import (
     Unsubscribe,
     UseBackend,
 )
+from agent_context.bound import Bound
 from agent_context.breakdown import Breakdown
+from agent_context.output import parse_output
+from agent_context.rounds import ToolLoop
+from agent_context.tools import FunctionTool, Outcome, Toolbox, tool
+from agent_context.tools.mcp import McpTool, McpTools
 from agent_context_backends.deepseek import DeepSeekBackend
 
 
@@ -86,3 +91,26 @@ async def from_an_event_loop(ctx: ContextRef) -> None:
     async with await ctx.aask(SendStream()) as stream:
         async for event in stream:
             assert_type(event, StreamEvent)
+
+
+@tool
+def decorated(city: str) -> str:
+    return city
+
+
+@tool(name="other", timeout=3.0, approval="require")
+async def configured(city: str) -> str:
+    return city
+
+
+async def tools_and_answers() -> None:
+    assert_type(decorated, FunctionTool)
+    assert_type(configured, FunctionTool)
+    toolbox = Toolbox([decorated, configured], approve=lambda call: call.name == "other")
+    assert_type(toolbox.tools, tuple[Tool, ...])
+    assert_type(await toolbox.run(()), Outcome)
+    assert_type(parse_output("7", int), int)
+    loop: ToolLoop = Bound(toolbox)
+    assert loop
+    async with McpTools(url="http://localhost/mcp") as server:
+        assert_type(server.tools, tuple[McpTool, ...])

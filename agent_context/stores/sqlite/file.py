@@ -11,7 +11,7 @@ from threading import Lock, RLock
 from typing import Final
 
 from agent_context.errors import InvalidOptions, StoreCorrupt, StoreError, StoreUnavailable
-from agent_context.runtime.process import Process
+from agent_context.runtime.process import Process, closed_by_fork
 from agent_context.stores.sqlite.lock import FileLock
 from agent_context.stores.sqlite.schema import MIGRATIONS, checked_version, migrate
 
@@ -179,7 +179,7 @@ class SqliteFile:
 
     def _check_open(self) -> None:
         if self._home is not Process.current:
-            raise StoreUnavailable(f"{self.path} was opened by the parent of this forked process")
+            raise closed_by_fork()
         if self._closed:
             raise StoreUnavailable(f"{self.path}: the store is closed")
 
@@ -191,8 +191,6 @@ class SqliteFile:
             raise self._meaning(error) from error
         except OSError as error:
             raise StoreUnavailable(f"{self.path}: {error.strerror}") from error
-        except UnicodeEncodeError as error:
-            raise InvalidOptions(f"{error.object!r} is not Unicode text") from error
 
     def _meaning(self, error: sqlite3.Error) -> StoreError:
         code = getattr(error, "sqlite_errorcode", -1) & 0xFF

@@ -19,7 +19,7 @@ from agent_context.stores.words import text_of, words_of
 
 __all__ = ["forget_index", "has_index", "search"]
 
-AT_ONCE: Final = 500
+AT_ONCE: Final = 200
 """Entries indexed in one transaction: writers wait for it."""
 
 LONGEST: Final = 200
@@ -57,6 +57,8 @@ def search(file: SqliteFile, row: Row, text: str, *, limit: int) -> Sequence[Ent
     while _indexed_some(file, row):
         pass
     with file.reading() as connection:
+        if not _is_there(connection):
+            return ()
         found = connection.execute(
             f"SELECT {ENTRY} FROM word JOIN event ON event.pos = word.rowid"  # noqa: S608 - ours
             " WHERE word MATCH ? AND event.conv = ? AND seq <= ?"
@@ -78,33 +80,34 @@ def _indexed_some(file: SqliteFile, row: Row) -> bool:
     """Index the next entries of the conversation; False if there are none."""
     with file.reading() as connection:
         after = _indexed(connection, row)
-        if after is not None and after >= row.head:
-            return False
-    with file.writing() as connection:
-        for table in TABLES:
-            connection.execute(table)
-        after = _indexed(connection, row) or 0
         found = connection.execute(
             "SELECT pos, seq, payload FROM event WHERE conv = ? AND seq > ? AND seq <= ?"
             " ORDER BY seq LIMIT ?",
             (row.num, after, row.head, AT_ONCE),
         ).fetchall()
-        for position, _, payload in found:
+    if not found:
+        return False
+    # Cut before the transaction: meanwhile others can write.
+    words = [
+        (position, _conversation(row.num), " ".join(_cut(text_of(payload))))
+        for position, _, payload in found
+    ]
+    with file.writing() as connection:
+        for table in TABLES:
+            connection.execute(table)
+        # Another search may have done the same.
+        if _indexed(connection, row) == after:
+            connection.executemany("INSERT INTO word(rowid, conv, words) VALUES(?, ?, ?)", words)
             connection.execute(
-                "INSERT INTO word(rowid, conv, words) VALUES(?, ?, ?)",
-                (position, _conversation(row.num), " ".join(_cut(text_of(payload)))),
+                "INSERT OR REPLACE INTO indexed(conv, seq) VALUES(?, ?)", (row.num, found[-1][1])
             )
-        connection.execute(
-            "INSERT OR REPLACE INTO indexed(conv, seq) VALUES(?, ?)",
-            (row.num, found[-1][1] if len(found) == AT_ONCE else row.head),
-        )
-        return len(found) == AT_ONCE
+    return len(found) == AT_ONCE
 
 
-def _indexed(connection: sqlite3.Connection, row: Row) -> int | None:
-    """Up to which entry the conversation is indexed; None without an index."""
+def _indexed(connection: sqlite3.Connection, row: Row) -> int:
+    """Up to which entry the conversation is indexed."""
     if not _is_there(connection):
-        return None
+        return 0
     found = connection.execute("SELECT seq FROM indexed WHERE conv = ?", (row.num,)).fetchone()
     return found[0] if found else 0
 

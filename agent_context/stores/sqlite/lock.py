@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from contextlib import suppress
 from pathlib import Path
 
 from agent_context.errors import StoreUnavailable
@@ -22,32 +21,30 @@ _held: weakref.WeakSet[FileLock]
 
 
 class FileLock:
-    """Held from its creation to `release`, by this object alone. Raises `StoreUnavailable`."""
+    """Held from its creation to `release`, or until it is dropped. Raises `StoreUnavailable`."""
 
     def __init__(self, database: Path) -> None:
         path = database.with_name(f"{database.name}.lock")
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreUnavailable(f"{database}: can't open {path}: {error.strerror}") from error
+        self._close = weakref.finalize(self, os.close, file)
         try:
-            _lock(self._file)
+            _lock(file)
         except OSError as error:
-            holder = os.pread(self._file, 100, 0).decode(errors="replace") or "another process"
+            holder = os.read(file, 100).decode(errors="replace") or "another process"
             self.release()
             raise StoreUnavailable(
                 f"{database} is used by {holder}: one store at a time may have it open"
             ) from error
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"process {os.getpid()}".encode(), 0)
+        os.ftruncate(file, 0)
+        os.write(file, f"process {os.getpid()}".encode())
         _held.add(self)
 
     def release(self) -> None:
         """Let others have it. Harmless when it is released."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            with suppress(OSError):
-                os.close(file)
+        self._close()
 
 
 def _lock(file: int) -> None:
@@ -55,6 +52,7 @@ def _lock(file: int) -> None:
         # Far behind the text, which others read.
         os.lseek(file, 1 << 20, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        os.lseek(file, 0, os.SEEK_SET)
     else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

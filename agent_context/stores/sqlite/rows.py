@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 from msgspec import Struct
 
-from agent_context.stores.fence import gone, unknown
+from agent_context.stores.fence import findable, gone, unknown
 from agent_context.stores.store import About, Entry, Fed, Log, Parent, Snapshot
 
 __all__ = [
@@ -57,12 +57,10 @@ class Row(Struct, frozen=True):
 
 def row_of(connection: sqlite3.Connection, conversation_id: str) -> Row | None:
     """The conversation's row, also if it was deleted."""
-    try:
-        found = connection.execute(
-            "SELECT num, epoch, head, deleted FROM conversation WHERE id = ?", (conversation_id,)
-        ).fetchone()
-    except UnicodeEncodeError:
-        return None
+    found = connection.execute(
+        "SELECT num, epoch, head, deleted FROM conversation WHERE id = ?",
+        (findable(conversation_id),),
+    ).fetchone()
     if found is None:
         return None
     num, epoch, head, deleted = found

@@ -16,6 +16,7 @@ from agent_context.stores.fence import (
     checked_text,
     deleted,
     fenced,
+    findable,
     gone,
     object_of,
     unknown,
@@ -100,7 +101,7 @@ class SqliteStore(Store):
         with self._file.writing() as connection:
             connection.execute(
                 "UPDATE conversation SET owner = NULL WHERE id = ? AND epoch = ?",
-                (conversation_id, epoch),
+                (findable(conversation_id), epoch),
             )
 
     def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
@@ -150,7 +151,7 @@ class SqliteStore(Store):
                 row
                 and connection.execute(
                     f"SELECT {ENTRY} FROM event WHERE conv = ? AND key = ?",  # noqa: S608 - ours
-                    (row.num, key),
+                    (row.num, findable(key)),
                 ).fetchone()
             )
             return Entry(*found) if found else None
@@ -182,7 +183,7 @@ class SqliteStore(Store):
     def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
         with self._file.reading() as connection:
             found = connection.execute(
-                f"{ABOUT} AND c.id > ? ORDER BY c.id LIMIT ?", (after, max(limit, 0))
+                f"{ABOUT} AND c.id > ? ORDER BY c.id LIMIT ?", (findable(after), max(limit, 0))
             )
             return tuple(map(about_of, found))
 
@@ -214,7 +215,8 @@ class SqliteStore(Store):
             found = (
                 row
                 and connection.execute(
-                    "SELECT payload FROM attachment WHERE conv = ? AND name = ?", (row.num, name)
+                    "SELECT payload FROM attachment WHERE conv = ? AND name = ?",
+                    (row.num, findable(name)),
                 ).fetchone()
             )
             return found[0] if found else None

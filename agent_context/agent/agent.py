@@ -1,0 +1,304 @@
+"""An agent: a model with instructions, tools and context providers, whose runs are turns."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from asyncio import to_thread
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, cast, overload
+
+from agent_context.agent.keeping import load_state, save_state
+from agent_context.agent.request import AnyCounter, Requests
+from agent_context.agent.run import Asked, Run
+from agent_context.agent.steadfast import Background
+from agent_context.agent.updates import Emit, RunStream
+from agent_context.backend import ContextBackend
+from agent_context.checks import checked
+from agent_context.compression.strategy import Strategy
+from agent_context.conversation.actor import AgentContext
+from agent_context.errors import UsageMistake
+from agent_context.messages import Message
+from agent_context.options import SendOptions
+from agent_context.protocol import FromJsonl, IsEmpty, UseBackend
+from agent_context.providers.chain import Chain, OnProviderError
+from agent_context.providers.compression import AnyStrategy
+from agent_context.providers.history import InMemoryHistoryProvider
+from agent_context.providers.provider import ContextProvider
+from agent_context.ref import ContextRef
+from agent_context.response import AgentResponse
+from agent_context.runtime import finalizer
+from agent_context.session import AgentSession
+from agent_context.stores.store import Store
+from agent_context.tools import Approve, Decision, Limits, MemoryResults, Tool, Toolbox, tool
+from agent_context.tools.merging import ToolConflict
+
+__all__ = ["Agent", "Said"]
+
+_One = str | Message | Mapping[str, Any]
+Said = _One | Iterable[_One]
+"""A text of the user, a message, one in chat-completions form, or several of these."""
+
+
+class Agent:
+    """A model with instructions, tools and context providers.
+
+    A run is one turn of the session's conversation. It never overlaps with another run of its
+    session; runs of different sessions know nothing of each other.
+
+    Args:
+        client: The model.
+        instructions: What the model should be and know; a run may have its own instead.
+        name: How logs and other agents call it.
+        tools: Tools, or functions to make them of.
+        context_providers: What stands around each run, in this order. Without one that loads
+            the history, the conversation's own comes first.
+        options: What holds for every run that doesn't say otherwise.
+        compression: How a conversation shrinks what it holds when a request doesn't fit.
+        compression_strategy: How a single request is shrunk, while the conversation stays as
+            it is, when `token_counter` finds it to be more than the model's input budget.
+        token_counter: Counts for `compression_strategy`, which is never used without.
+        approve: Decides on calls of tools that need approval; without it the run ends with
+            `pending` calls.
+        limits: What tool calls may take.
+        max_rounds: Rounds of tool calls, after which the model has to answer.
+        tool_conflict: Whether a tool whose name is taken is left out, or an error.
+        on_provider_error: Whether a provider that fails is noted and left out, or ends the run.
+        provider_timeout: Seconds that one call of a provider may take.
+        store: Keeps what is said in sessions, under their ids: a session with an id that the store
+            knows goes on where it was.
+    """
+
+    def __init__(  # noqa: PLR0913 - an agent is described in one place
+        self,
+        client: ContextBackend,
+        instructions: str | None = None,
+        *,
+        name: str | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        context_providers: Iterable[ContextProvider] = (),
+        options: SendOptions | None = None,
+        compression: Strategy | None = None,
+        compression_strategy: AnyStrategy | None = None,
+        token_counter: AnyCounter | None = None,
+        approve: Approve | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        max_rounds: int = 20,
+        tool_conflict: ToolConflict = "skip",
+        on_provider_error: OnProviderError = "isolate",
+        provider_timeout: float = 60.0,
+        store: Store | None = None,
+    ) -> None:
+        self.client = checked("client", client, ContextBackend)
+        self.name = name
+        self.options = checked("options", options or SendOptions(), SendOptions)
+        if instructions is not None:
+            self.options = self.options.model_copy(update={"instructions": instructions})
+        self.context_providers: Sequence[ContextProvider] = tuple(context_providers)
+        self.chain = Chain(
+            _with_history(self.context_providers),
+            on_error=on_provider_error,
+            patience=provider_timeout,
+        )
+        self.requests = Requests(
+            client=client,
+            tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
+            tool_conflict=tool_conflict,
+            strategy=compression_strategy,
+            counter=token_counter,
+        )
+        self.background = Background()
+        self.max_rounds = max_rounds
+        self._compression = compression
+        self._store = store
+        self._waits = on_provider_error == "raise"
+        self._approve = approve
+        self._limits = limits
+        self._results = MemoryResults()
+        self._cut: weakref.WeakSet[AgentSession] = weakref.WeakSet()
+
+    def __repr__(self) -> str:
+        return f"<agent {self.name or 'without a name'}>"
+
+    @property
+    def instructions(self) -> str | None:
+        """What the model is told in every run that has no instructions of its own."""
+        return self.options.instructions
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The agent's own tools."""
+        return self.requests.tools
+
+    def create_session(self, session_id: str | None = None) -> AgentSession:
+        """A session for runs that belong together."""
+        return AgentSession(session_id)
+
+    @overload
+    def run(
+        self,
+        messages: Said = (),
+        *,
+        stream: Literal[False] = False,
+        session: AgentSession | None = None,
+        options: SendOptions | None = None,
+        instructions: str | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        approvals: Mapping[str, Decision] | None = None,
+        output_type: type[Any] | None = None,
+        wait_for_persistence: bool = False,
+    ) -> Coroutine[Any, Any, AgentResponse]: ...
+
+    @overload
+    def run(
+        self,
+        messages: Said = (),
+        *,
+        stream: Literal[True],
+        session: AgentSession | None = None,
+        options: SendOptions | None = None,
+        instructions: str | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        approvals: Mapping[str, Decision] | None = None,
+        output_type: type[Any] | None = None,
+        wait_for_persistence: bool = False,
+    ) -> RunStream: ...
+
+    def run(
+        self,
+        messages: Said = (),
+        *,
+        stream: bool = False,
+        session: AgentSession | None = None,
+        options: SendOptions | None = None,
+        instructions: str | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        approvals: Mapping[str, Decision] | None = None,
+        output_type: type[Any] | None = None,
+        wait_for_persistence: bool = False,
+    ) -> Coroutine[Any, Any, AgentResponse] | RunStream:
+        """Have the model answer, calling tools as often as it wants.
+
+        Await it for the `AgentResponse`; with `stream=True` iterate it for updates. What ends the
+        run early is raised. Providers look at the run after it has ended for the caller; the next
+        run of the session waits for them.
+
+        Args:
+            messages: What is said. System messages are left out: use `instructions`.
+            stream: Whether to hear of the answer while it arrives.
+            session: What was said before; without one the run stands alone.
+            options: Laid over the agent's.
+            instructions: In the place of the agent's; those of providers follow either.
+            tools: For this run, behind the agent's own.
+            approvals: Decisions on calls that an earlier run left pending, by their ids: True,
+                False, or a text that says why not.
+            output_type: Have the answer be a value of this type; see `AgentResponse.value`.
+            wait_for_persistence: Return only when the last provider has had its turn.
+        """
+        chosen = checked("options", options or SendOptions(), SendOptions).over(self.options)
+        if instructions is not None:
+            chosen = chosen.model_copy(update={"instructions": instructions})
+        said = [(_message(item), item) for item in _each(messages)]
+        asked = Asked(
+            messages=[message for message, _ in said],
+            ids=frozenset(message.id for message, item in said if not isinstance(item, str)),
+            session=session,
+            options=chosen,
+            tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
+            approvals=approvals or {},
+            output_type=output_type,
+            wait=wait_for_persistence or self._waits,
+        )
+        if stream:
+            return RunStream(partial(self._perform, asked))
+        return self._perform(asked)
+
+    async def _perform(self, asked: Asked, emit: Emit | None = None) -> AgentResponse:
+        return await Run(self, asked, emit).perform()
+
+    def run_sync(self, messages: Said = (), **options: Any) -> AgentResponse:  # noqa: ANN401 - run's
+        """`run`, for programs without an event loop. Its arguments are those of `run`."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            run = cast("Coroutine[Any, Any, AgentResponse]", self.run(messages, **options))
+            return asyncio.run(run)
+        raise UsageMistake("run_sync was called where an event loop runs: await run() there")
+
+    async def drain(self, session: AgentSession | None = None) -> None:
+        """Wait until the runs so far, of one session or all, have ended for providers too."""
+        if session is not None:
+            await session.runs.passed()
+        else:
+            await self.background.drained()
+
+    async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef:
+        """The conversation of a session, which is started if need be.
+
+        `alone`: nobody holds the session but its one run, so it is not kept.
+        """
+        conversation = session.conversation
+        kept = self._store is not None and not alone
+        if conversation is None or (kept and not conversation.actor_ref.is_alive()):
+            conversation = await self._started(session, self._store if kept else None)
+        elif session.backend is not self.client:
+            await conversation.aask(UseBackend(self.client, self.options))
+        session.conversation, session.backend = conversation, self.client
+        return conversation
+
+    async def _started(self, session: AgentSession, store: Store | None) -> ContextRef:
+        start = partial(
+            AgentContext.start,
+            self.client,
+            options=self.options,
+            compression=self._compression,
+            id=session.session_id,
+        )
+        if store is None:
+            conversation = start()
+        else:
+            conversation = await to_thread(start, store=store)
+            await load_state(store, session)
+        ends = weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
+        ends.atexit = False
+        empty = await conversation.aask(IsEmpty())
+        if session.earlier and empty:
+            await conversation.aask(FromJsonl(session.earlier))
+        return conversation
+
+    async def remember(self, session: AgentSession) -> None:
+        """Keep what providers want to know in later runs, if there is a store for it."""
+        if self._store is not None:
+            await save_state(self._store, session)
+
+    def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox:
+        """What runs the calls of a run."""
+        return Toolbox(
+            tools,
+            limits=self._limits,
+            approve=self._approve,
+            keeper=self._results,
+            conversation_id=session.session_id,
+        )
+
+
+def _with_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvider]:
+    """The providers, with the conversation's own history first if none of them loads one."""
+    if Chain(providers).loads_history:
+        return providers
+    return (InMemoryHistoryProvider("conversation"), *providers)
+
+
+def _each(said: Said) -> Iterable[_One]:
+    return (cast("_One", said),) if isinstance(said, str | Message | Mapping) else said
+
+
+def _message(said: _One) -> Message:
+    if isinstance(said, Message):
+        return said
+    return Message.user(said) if isinstance(said, str) else Message.from_dict(said)
+
+
+def _stop(conversation: ContextRef) -> None:
+    conversation.actor_ref.stop(block=False)

@@ -1,0 +1,107 @@
+"""The turn of the conversation that a run is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pykka
+from msgspec import Struct
+
+from agent_context.agent.updates import Emit, update_of
+from agent_context.errors import ConversationClosed
+from agent_context.messages import Completion, Message, Usage
+from agent_context.options import SendOptions
+from agent_context.protocol import Send, SendStream
+from agent_context.ref import Abandoned, ContextRef
+from agent_context.rounds import Round, ToolLoop
+from agent_context.runtime import Reply, post
+from agent_context.stream import Stream
+
+__all__ = ["Request", "Rounds", "Turn"]
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What a run sends."""
+
+    options: SendOptions
+    messages: Sequence[Message] = ()
+    context: Sequence[Message] = ()
+    history: Sequence[Message] | None = None
+
+
+class Rounds:
+    """A tool loop that remembers what was said in its rounds."""
+
+    def __init__(self, loop: ToolLoop) -> None:
+        self._loop = loop
+        self.said: list[Message] = []
+        self.usages: list[Usage] = []
+
+    async def answer(
+        self, completion: Completion, done: Callable[[Message], object]
+    ) -> Round | None:
+        """What the loop beneath answers."""
+        answers = await self._loop.answer(completion, done)
+        if answers is not None:
+            self.said += [completion.message, *answers.results]
+            self.usages.append(completion.usage)
+        return answers
+
+
+class Turn:
+    """One turn, streamed or not, whose end can be waited for when it was cancelled."""
+
+    def __init__(self, conversation: ContextRef) -> None:
+        self._conversation = conversation
+        self._reply: Reply[Completion] | None = None
+        self._stream: Stream | None = None
+
+    async def whole(self, request: Request, loop: ToolLoop) -> Completion:
+        """The answer, in one piece."""
+        send = Send(
+            options=request.options,
+            messages=request.messages,
+            context=request.context,
+            history=request.history,
+            loop=loop,
+        )
+        try:
+            asked = self._conversation.actor_ref.ask(send, block=False)
+            self._reply = cast("Reply[Completion]", asked)
+            return await self._reply
+        except pykka.ActorDeadError:
+            raise ConversationClosed(f"{self._conversation!r} was stopped") from None
+        except asyncio.CancelledError:
+            post(self._conversation.actor_ref, Abandoned(send))
+            raise
+
+    async def streamed(self, request: Request, loop: ToolLoop, emit: Emit) -> Completion:
+        """The answer, and what arrives of it as it does."""
+        send = SendStream(
+            options=request.options,
+            messages=request.messages,
+            context=request.context,
+            history=request.history,
+            loop=loop,
+        )
+        self._stream = await self._conversation.aask(send)
+        try:
+            async for event in self._stream:
+                if (update := update_of(event)) is not None:
+                    emit(update)
+        except asyncio.CancelledError:
+            self._stream.cancel()
+            raise
+        return self._stream.completion
+
+    async def over(self) -> None:
+        """Wait until the conversation has done with the turn, however it ended."""
+        if self._stream is not None:
+            async with self._stream:
+                pass
+        if self._reply is not None:
+            with contextlib.suppress(Exception):
+                await self._reply

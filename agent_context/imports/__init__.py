@@ -1,0 +1,31 @@
+"""Conversations that other programs kept: files of lines, databases, exports of chat services.
+
+Every reader gives an `Imported`: the conversations, whose messages `Extend` takes, and what
+couldn't be read. `read` finds out itself what a file is.
+"""
+
+from agent_context.imports.agents_sqlite import read_agents_sqlite
+from agent_context.imports.chatgpt import read_chatgpt
+from agent_context.imports.claude import read_claude
+from agent_context.imports.deepseek import read_deepseek
+from agent_context.imports.formats import Format, detect, read
+from agent_context.imports.jsonl import jsonl_pieces, read_jsonl, salvaged
+from agent_context.imports.jsonl_file import JsonlFile
+from agent_context.imports.result import Imported, ImportedConversation, Quarantined
+
+__all__ = [
+    "Format",
+    "Imported",
+    "ImportedConversation",
+    "JsonlFile",
+    "Quarantined",
+    "detect",
+    "jsonl_pieces",
+    "read",
+    "read_agents_sqlite",
+    "read_chatgpt",
+    "read_claude",
+    "read_deepseek",
+    "read_jsonl",
+    "salvaged",
+]

@@ -1,0 +1,149 @@
+"""Sessions of openai-agents in an SQLite file.
+
+Source: openai-agents 0.24 (2026-11) for the tables and for what `message_data` holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from agent_context.errors import ImportFailed
+from agent_context.imports.response_items import Row, messages_from
+from agent_context.imports.result import (
+    Imported,
+    ImportedConversation,
+    Quarantined,
+    collected,
+    moment,
+    own_ids,
+)
+from agent_context.messages import Message
+
+if TYPE_CHECKING:
+    import sqlite3
+
+__all__ = ["read_agents_sqlite"]
+
+_PATIENCE = 5.0
+"""Seconds to wait for a writer."""
+
+
+def read_agents_sqlite(
+    path: str | os.PathLike[str],
+    *,
+    vendor: str = "openai",
+    sessions_table: str = "agent_sessions",
+    messages_table: str = "agent_messages",
+) -> Imported:
+    """Each session as a conversation, all as they were at one moment.
+
+    The file is only read, and may be in use. `vendor` is whose model wrote the answers: their
+    reasoning goes back to that one only. Raises `ImportFailed`.
+    """
+    import sqlite3
+
+    file = Path(path)
+    tables = _quoted(sessions_table), _quoted(messages_table)
+    try:
+        # A database that nobody has open is read without the files that even a reader would leave.
+        if (at_rest := _state_at_rest(file)) is not None:
+            imported = _read(file, "mode=ro&immutable=1", vendor, tables)
+            if _state_at_rest(file) == at_rest:
+                return imported
+        return _read(file, "mode=ro", vendor, tables)
+    except sqlite3.Error as error:
+        raise ImportFailed(
+            0, f"{os.fspath(path)}: sessions of openai-agents are expected: {error}"
+        ) from error
+
+
+def _state_at_rest(path: Path) -> tuple[int, int] | None:
+    """What tells that the file was changed; None if somebody may have it open, or it is no file."""
+    try:
+        with path.open("rb") as file:
+            has_log = file.read(20)[18:] == b"\x02\x02"
+        found = path.stat()
+    except OSError:
+        return None
+    in_use = not has_log or path.with_name(f"{path.name}-wal").exists()
+    return None if in_use else (found.st_mtime_ns, found.st_size)
+
+
+def _read(path: Path, how: str, vendor: str, tables: tuple[str, str]) -> Imported:
+    import sqlite3
+
+    address = f"{path.absolute().as_uri()}?{how}"
+    with closing(
+        sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
+    ) as database:
+        # What is no UTF-8 is to be reported, not to end the import.
+        database.text_factory = bytes
+        database.execute("BEGIN")
+        return collected(_sessions(database, vendor, *tables))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _sessions(
+    database: sqlite3.Connection, vendor: str, sessions: str, messages: str
+) -> Iterator[ImportedConversation | Quarantined]:
+    # A table's name can't be a parameter of a query: it is quoted.
+    named = (
+        f"SELECT said.session_id, s.created_at FROM "  # noqa: S608
+        f"(SELECT session_id, MIN(id) AS first FROM {messages} GROUP BY session_id) AS said "
+        f"LEFT JOIN {sessions} AS s ON s.session_id = said.session_id ORDER BY first"
+    )
+    said = f"SELECT id, message_data, created_at FROM {messages} WHERE session_id = ? ORDER BY id"  # noqa: S608
+    for name, created in database.execute(named).fetchall():
+        rows = database.execute(said, (_text(name),)).fetchall()
+        yield from _session(_text(name), moment(_text(created)), rows, vendor)
+
+
+def _session(
+    name: str, created: datetime | None, rows: list[tuple[Any, ...]], vendor: str
+) -> Iterator[ImportedConversation | Quarantined]:
+    said: list[tuple[Message, datetime | None]] = []
+    items: list[Row] = []
+    for number, data, written in rows:
+        where = f"session {name!r}, row {number}"
+        item = _item(data, where)
+        if isinstance(item, Quarantined):
+            yield item
+        else:
+            items.append((where, item, moment(_text(written))))
+    for piece in messages_from(items, vendor):
+        if isinstance(piece, Quarantined):
+            yield piece
+        else:
+            said.append(piece)
+    yield ImportedConversation(
+        tuple(own_ids(message for message, _ in said)),
+        id=name,
+        created=created,
+        times=tuple(time for _, time in said),
+    )
+
+
+def _item(data: object, where: str) -> dict[str, Any] | Quarantined:
+    raw = data if isinstance(data, bytes) else str(data).encode()
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        return Quarantined(where, raw, f"not JSON: {error}")
+    if not isinstance(value, dict):
+        why = f"an object is expected, not {type(value).__name__}"
+        return Quarantined(where, raw, why)
+    return cast("dict[str, Any]", value)
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""

@@ -1,0 +1,172 @@
+"""Exports of ChatGPT: `conversations.json`, or the zip file that it comes in.
+
+Its maker documents no format. Sources: "ChatGPT User Data Export Specification (Unofficial)" 3.0
+(2026-02, docs/dev/chatgpt-spec.md of mohamed-chs/convoviz) and docs/chatgpt-data-export-format.md
+of mitkury/chatgpt-export-parser.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from agent_context.imports.documents import Exported, read_export
+from agent_context.imports.result import Imported, ImportedConversation, Quarantined, moment, raw_of
+from agent_context.imports.transcript import Transcript, conversation_of
+from agent_context.imports.tree import branches
+from agent_context.messages import FinishReason, Role, ToolCall
+from agent_context.wire.payload import items_in, mapping_in
+
+__all__ = ["chatgpt_conversation", "read_chatgpt"]
+
+_Node = Mapping[str, Any]
+
+_TEXTS = {
+    "code": ("text",),
+    "execution_output": ("text",),
+    "model_editable_context": ("model_set_context",),
+    "sonic_webpage": ("title", "url", "text"),
+    "system_error": ("name", "text"),
+    "tether_browsing_display": ("summary", "result"),
+    "tether_quote": ("title", "url", "text"),
+    "user_editable_context": ("user_profile", "user_instructions"),
+}
+"""Where each type of content that has no parts has its text."""
+
+_FINISHED = {
+    "stop": FinishReason.STOP,
+    "max_tokens": FinishReason.LENGTH,
+    "interrupted": FinishReason.INTERRUPTED,
+}
+
+
+def read_chatgpt(path: str | os.PathLike[str]) -> Imported:
+    """The conversations of an export, along the branch that was shown last.
+
+    What the service hid from the user but not from the model, such as custom instructions, is
+    there too. Pictures and files are named in the text: an export has them elsewhere. Raises
+    `ImportFailed`.
+    """
+    return read_export(path, chatgpt_conversation)
+
+
+def chatgpt_conversation(exported: Exported) -> Iterator[ImportedConversation | Quarantined]:
+    """One conversation of an export."""
+    nodes = {name: mapping_in(node) for name, node in mapping_in(exported, "mapping").items()}
+    parents = {name: _text(node.get("parent")) or None for name, node in nodes.items()}
+    for name, node in nodes.items():
+        if unread := _unread(node):
+            yield Quarantined(f"message {name}", raw_of(node.get("message")), unread)
+
+    def told(way: list[str]) -> Transcript:
+        transcript = Transcript("openai")
+        for name in way:
+            _tell(mapping_in(nodes[name], "message"), name, transcript)
+        return transcript
+
+    yield from conversation_of(
+        branches(parents, _text(exported.get("current_node"))),
+        told,
+        id=_text(exported.get("conversation_id")) or _text(exported.get("id")),
+        title=_text(exported.get("title")),
+        created=moment(exported.get("create_time")),
+    )
+
+
+def _unread(node: _Node) -> str | None:
+    """Why a node's message can't be told."""
+    message = mapping_in(node, "message")
+    if not message:
+        return None
+    role = _text(mapping_in(message, "author").get("role"))
+    if role not in set(Role):
+        return f"the role {role!r} is not known"
+    content = mapping_in(message, "content")
+    kind = _text(content.get("content_type"))
+    known = kind in _TEXTS or kind in {"thoughts", "reasoning_recap"}
+    if known or "parts" in content or "text" in content:
+        return None
+    return f"the content type {kind!r} is not known"
+
+
+def _tell(message: _Node, name: str, transcript: Transcript) -> None:
+    author, content = mapping_in(message, "author"), mapping_in(message, "content")
+    transcript.time = moment(message.get("create_time"))
+    transcript.model = _text(mapping_in(message, "metadata").get("model_slug"))
+    kind, text = _text(content.get("content_type")), _content(message)
+    match author.get("role"):
+        case _ if kind == "reasoning_recap":
+            pass  # how long the model thought, for the user
+        case "user" if kind in {"user_editable_context", "model_editable_context"}:
+            transcript.heard(Role.SYSTEM, text, name)
+        case "user":
+            transcript.heard(Role.USER, text, name)
+        case "system":
+            transcript.heard(Role.SYSTEM, text or _instructions(message), name)
+        case "tool":
+            transcript.returned(text, _text(author.get("name")), name)
+        case "assistant" if kind == "thoughts":
+            for thought in items_in(content.get("thoughts")):
+                transcript.thought(_joined(mapping_in(thought), ("summary", "content")))
+        case "assistant" if (tool := _text(message.get("recipient"))) not in {"", "all"}:
+            transcript.called(ToolCall(id=name, name=tool, arguments=_arguments(text)), name)
+        case "assistant":
+            transcript.said(text, name, finish=_finish(message))
+        case _:
+            pass
+
+
+def _content(message: _Node) -> str:
+    content = mapping_in(message, "content")
+    kind = _text(content.get("content_type"))
+    if kind in _TEXTS:
+        return _joined(content, _TEXTS[kind])
+    parts = [_part(part) for part in items_in(content.get("parts"))]
+    return "\n".join(filter(None, parts)) or _text(content.get("text"))
+
+
+def _part(part: object) -> str:
+    """Text as it is; of anything else what it is, and where the export has it."""
+    if isinstance(part, str):
+        return part
+    fields = mapping_in(part)
+    if text := _text(fields.get("text")):
+        return text
+    kind = _text(fields.get("content_type")).removesuffix("_asset_pointer")
+    pointer = fields.get("asset_pointer") or mapping_in(fields, "audio_asset_pointer").get(
+        "asset_pointer"
+    )
+    return f"[{' '.join(filter(None, (kind, _text(pointer))))}]"
+
+
+def _instructions(message: _Node) -> str:
+    """What the user has set for all conversations, in exports before 2025."""
+    data = mapping_in(mapping_in(message, "metadata"), "user_context_message_data")
+    return _joined(data, ("about_user_message", "about_model_message"))
+
+
+def _arguments(text: str) -> str:
+    """The JSON object that a call needs: the text, if it is one."""
+    try:
+        is_object = isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        is_object = False
+    return text if is_object else raw_of({"input": text}).decode()
+
+
+def _finish(message: _Node) -> FinishReason | None:
+    if message.get("status") == "in_progress":
+        return FinishReason.INTERRUPTED
+    details = mapping_in(mapping_in(message, "metadata"), "finish_details")
+    return _FINISHED.get(_text(details.get("type")))
+
+
+def _joined(fields: _Node, names: tuple[str, ...]) -> str:
+    return "\n".join(filter(None, (_text(fields.get(name)) for name in names)))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

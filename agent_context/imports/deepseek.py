@@ -1,0 +1,85 @@
+"""Exports of DeepSeek's chat: `conversations.json`, or the zip file that it comes in.
+
+Its maker documents no format. Sources: programs that read such exports, of 2025-03 to 2026-09,
+among them those of DavidShiang/DeepSeek2md and ceyaima/deepseek-exporter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent_context.imports.documents import Exported, read_export
+from agent_context.imports.result import Imported, ImportedConversation, Quarantined, moment, raw_of
+from agent_context.imports.transcript import Transcript, conversation_of
+from agent_context.imports.tree import branches
+from agent_context.messages import Role
+from agent_context.wire.payload import items_in, mapping_in
+
+__all__ = ["deepseek_conversation", "read_deepseek"]
+
+_Node = Mapping[str, Any]
+
+_KNOWN = frozenset({"REQUEST", "RESPONSE", "TEMPLATE_RESPONSE", "THINK"})
+
+
+def read_deepseek(path: str | os.PathLike[str]) -> Imported:
+    """The conversations of an export, along the branch that was written last.
+
+    What was searched is not in a conversation, but reported. Raises `ImportFailed`.
+    """
+    return read_export(path, deepseek_conversation)
+
+
+def deepseek_conversation(exported: Exported) -> Iterator[ImportedConversation | Quarantined]:
+    """One conversation of an export."""
+    nodes = {name: mapping_in(node) for name, node in mapping_in(exported, "mapping").items()}
+    parents = {name: _text(node.get("parent")) or None for name, node in nodes.items()}
+    for name, node in nodes.items():
+        for fragment in _fragments(node):
+            if _text(fragment.get("type")) not in _KNOWN:
+                why = f"a fragment of the type {fragment.get('type')!r} is nothing that was said"
+                yield Quarantined(f"message {name}", raw_of(fragment), why)
+
+    def told(way: list[str]) -> Transcript:
+        transcript = Transcript("deepseek")
+        for name in way:
+            _tell(nodes[name], name, transcript)
+        return transcript
+
+    yield from conversation_of(
+        branches(parents),
+        told,
+        id=_text(exported.get("id")),
+        title=_text(exported.get("title")),
+        created=moment(exported.get("inserted_at")),
+    )
+
+
+def _fragments(node: _Node) -> list[_Node]:
+    return [mapping_in(each) for each in items_in(mapping_in(node, "message").get("fragments"))]
+
+
+def _tell(node: _Node, name: str, transcript: Transcript) -> None:
+    message = mapping_in(node, "message")
+    transcript.time = moment(message.get("inserted_at"))
+    transcript.model = _text(message.get("model"))
+    texts: dict[str, list[str]] = {}
+    for fragment in _fragments(node):
+        texts.setdefault(_text(fragment.get("type")), []).append(_text(fragment.get("content")))
+    files = [_file(mapping_in(each)) for each in items_in(message.get("files"))]
+    transcript.heard(Role.USER, "\n".join((*files, *texts.get("REQUEST", ()))), name)
+    transcript.thought("\n\n".join(texts.get("THINK", ())))
+    answer = (*texts.get("RESPONSE", ()), *texts.get("TEMPLATE_RESPONSE", ()))
+    transcript.said("\n\n".join(answer), name)
+
+
+def _file(fields: _Node) -> str:
+    name = _text(fields.get("file_name")) or _text(fields.get("name"))
+    content = _text(fields.get("content"))
+    return f"[file {name}]" + (f"\n{content}" if content else "")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,96 @@
+"""What an import gives: conversations, and what couldn't be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import orjson
+
+from agent_context.messages import Message, MessageId, new_id
+
+__all__ = [
+    "Imported",
+    "ImportedConversation",
+    "Quarantined",
+    "collected",
+    "moment",
+    "own_ids",
+    "raw_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedConversation:
+    """What was said, as `Extend` takes it."""
+
+    messages: tuple[Message, ...]
+    id: str = ""
+    """The source's own; empty if it has none."""
+    title: str = ""
+    created: datetime | None = None
+    times: tuple[datetime | None, ...] = ()
+    """When each message was written; empty if the source knows of none."""
+    branches: tuple[tuple[Message, ...], ...] = ()
+    """Where it was edited or answered again: its other endings, each from the very beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A piece that could not be read, and is in no conversation unless `why` says so."""
+
+    where: str
+    """The place in the source: a line, a row, a message."""
+    raw: bytes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """All that could be read, and all that couldn't."""
+
+    conversations: tuple[ImportedConversation, ...]
+    quarantined: tuple[Quarantined, ...] = ()
+
+
+def collected(pieces: Iterable[ImportedConversation | Quarantined]) -> Imported:
+    """The pieces by what they are; conversations in which nothing is said are left out."""
+    found: list[ImportedConversation] = []
+    quarantined: list[Quarantined] = []
+    for piece in pieces:
+        if isinstance(piece, Quarantined):
+            quarantined.append(piece)
+        elif piece.messages:
+            found.append(piece)
+    return Imported(tuple(found), tuple(quarantined))
+
+
+def own_ids(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages; one whose id an earlier one has gets a new one."""
+    taken: set[MessageId] = set()
+    for message in messages:
+        if message.id in taken:
+            message = message.model_copy(update={"id": new_id()})  # noqa: PLW2901 - the renamed one
+        taken.add(message.id)
+        yield message
+
+
+def raw_of(value: object) -> bytes:
+    """A piece of a JSON text, written anew."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # of a number past 64 bits, which only the standard library writes
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def moment(value: object) -> datetime | None:
+    """A time given in Unix seconds or in ISO 8601; one without a zone is taken as UTC."""
+    try:
+        if isinstance(value, int | float):
+            return datetime.fromtimestamp(value, UTC)
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except (ValueError, OverflowError, OSError):
+        return None
+    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found

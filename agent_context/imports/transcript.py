@@ -1,0 +1,129 @@
+"""Messages, put together from what was said, thought, called and returned, in that order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Final
+
+from agent_context.imports.result import ImportedConversation, Quarantined, own_ids
+from agent_context.messages import FinishReason, Message, MessageId, Origin, Role, ToolCall, new_id
+
+__all__ = ["MOST_BRANCHES", "Transcript", "conversation_of"]
+
+MOST_BRANCHES = 50
+"""How many endings of a conversation are read, since each is a whole conversation."""
+
+
+class Transcript:
+    """A conversation on its way to messages."""
+
+    def __init__(self, vendor: str) -> None:
+        self.vendor: Final = vendor
+        self.time: datetime | None = None
+        """When that was written which is added next."""
+        self.model = ""
+        """Which model says what is added next."""
+        self._said: list[Message] = []
+        self._times: list[datetime | None] = []
+        self._thoughts: list[str] = []
+        self._open: list[str] = []
+        self._answered = ""
+        self._results: dict[str, int | None] = {}
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All messages so far."""
+        return tuple(own_ids(self._said))
+
+    @property
+    def times(self) -> tuple[datetime | None, ...]:
+        """When each of them was written."""
+        return tuple(self._times)
+
+    def heard(self, role: Role, text: str, message_id: MessageId) -> None:
+        """A user, or instructions, said this; nothing at all is no message."""
+        if text.strip():
+            self._open, self._answered = [], ""
+            message = Message.user(text) if role is Role.USER else Message.system(text)
+            self._add(message, message_id)
+
+    def thought(self, text: str) -> None:
+        """The model thought this before what it says or calls next."""
+        if text.strip():
+            self._thoughts.append(text)
+
+    def said(self, text: str, message_id: MessageId, *, finish: FinishReason | None = None) -> None:
+        """The model said this."""
+        if text.strip():
+            self._open, self._answered = [], ""
+            interrupted = finish is FinishReason.INTERRUPTED
+            update = {"finish_reason": finish, "interrupted": interrupted}
+            self._add(self._answer(text).model_copy(update=update), message_id)
+
+    def called(self, call: ToolCall, message_id: MessageId) -> None:
+        """The model called a tool. A call right behind what it said is of the same message."""
+        last = self._said[-1] if self._said else None
+        if last is None or last.role is not Role.ASSISTANT or self._thoughts:
+            self._add(self._answer(""), message_id)
+            last = self._said[-1]
+        self._said[-1] = last.model_copy(update={"tool_calls": (*last.tool_calls, call)})
+        self._open.append(call.id)
+        self._results[call.id] = None
+
+    def returned(self, text: str, name: str, message_id: MessageId, *, call_id: str = "") -> None:
+        """A tool returned this: what the call with this id did, or else the first open one.
+
+        What comes after that belongs to the call that was answered last; and what no call has led
+        to gets one, or it could not be sent again.
+        """
+        if call_id not in self._results:
+            call_id = self._open[0] if self._open else self._answered
+        if not call_id:
+            call_id = message_id
+            self.called(ToolCall(id=call_id, name=name or "tool"), f"{message_id}/call")
+        self._open = [each for each in self._open if each != call_id]
+        self._answered = call_id
+        place = self._results[call_id]
+        if place is None:
+            self._results[call_id] = len(self._said)
+            self._add(Message.tool(call_id, text), message_id)
+        else:
+            whole = Message.tool(call_id, f"{self._said[place].text}\n\n{text}")
+            self._said[place] = whole.model_copy(update={"id": self._said[place].id})
+
+    def _answer(self, text: str) -> Message:
+        message = Message.assistant(text, reasoning="\n\n".join(self._thoughts) or None)
+        self._thoughts = []
+        return message.model_copy(update={"origin": Origin(vendor=self.vendor, model=self.model)})
+
+    def _add(self, message: Message, message_id: MessageId) -> None:
+        self._said.append(message.model_copy(update={"id": message_id or new_id()}))
+        self._times.append(self.time)
+
+
+def conversation_of(
+    ways: list[list[str]],
+    told: Callable[[list[str]], Transcript],
+    *,
+    id: str,
+    title: str,
+    created: datetime | None,
+) -> Iterator[ImportedConversation | Quarantined]:
+    """The conversation with these ways from its beginning to an end, of which the first counts."""
+    if not ways:
+        return
+    for way in ways[MOST_BRANCHES + 1 :]:
+        yield Quarantined(
+            f"the ending {way[-1]}", b"", f"more than {MOST_BRANCHES} other endings aren't read"
+        )
+    main = told(ways[0])
+    others = (told(way).messages for way in ways[1 : MOST_BRANCHES + 1])
+    yield ImportedConversation(
+        main.messages,
+        id=id,
+        title=title,
+        created=created,
+        times=main.times,
+        branches=tuple(other for other in others if other),
+    )

@@ -1,0 +1,179 @@
+"""Making smaller what goes out in one run, and leaving alone what is stored."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, cast
+
+from agent_context.backend import ContextBackend
+from agent_context.compression.run import Compaction
+from agent_context.compression.strategy import Strategy, View
+from agent_context.conversation.calls import compaction_of
+from agent_context.conversation.exchange import Exchange
+from agent_context.errors import InvalidOptions
+from agent_context.messages import Message, Role, new_id
+from agent_context.options import SendOptions
+from agent_context.providers.context import SessionContext
+from agent_context.providers.provider import ContextProvider
+from agent_context.records import record_of
+from agent_context.runtime import Reply, io_loop
+from agent_context.session import AgentSession
+from agent_context.vector import Vector
+from agent_context.zones import Zones
+
+__all__ = ["AnyStrategy", "CompressionProvider", "Counter", "compress", "input_budget"]
+
+
+class Counter(Protocol):
+    """Counts the tokens of messages."""
+
+    def count_tokens(self, messages: Sequence[Message], /) -> int: ...
+
+
+class _Compresses(Protocol):
+    def compress(
+        self, messages: list[Message], budget: int, counter: Any, /
+    ) -> Sequence[Message] | Awaitable[Sequence[Message]]: ...
+
+
+_Function = Callable[[list[Message], int, Any], Sequence[Message] | Awaitable[Sequence[Message]]]
+
+AnyStrategy = Strategy | _Compresses | _Function
+"""A strategy of conversations; or what returns a shorter list, in the place of the one it is given.
+
+The second kind is called with a list of its own, a budget in tokens, and the counter.
+"""
+
+
+def input_budget(backend: ContextBackend, options: SendOptions) -> int | None:
+    """Tokens of input that leave room for the answer; None if the window isn't known."""
+    facts = backend.model_facts(options.model)
+    window = options.context_window or facts.context_window
+    return max(0, window - (options.max_tokens or facts.max_output)) if window else None
+
+
+async def compress(
+    strategy: AnyStrategy,
+    messages: Sequence[Message],
+    *,
+    budget: int,
+    counter: object,
+    backend: ContextBackend,
+    options: SendOptions,
+) -> list[Message]:
+    """What `strategy` makes of `messages`: the same if there is nothing to do."""
+    if isinstance(strategy, Strategy):
+        return await _planned(strategy, messages, budget, backend, options)
+    function = cast("_Function", getattr(strategy, "compress", strategy))
+    result = function(list(messages), budget, counter)
+    return list(await result if inspect.isawaitable(result) else result)
+
+
+async def _planned(
+    strategy: Strategy,
+    messages: Sequence[Message],
+    budget: int,
+    backend: ContextBackend,
+    options: SendOptions,
+) -> list[Message]:
+    zones = Zones(incremental=Vector.of(map(record_of, messages)))
+    exchange = Exchange(backend, new_id())
+    count = exchange.counts(options).of
+    fits = sum(map(count, zones)) <= budget
+    plan = strategy.plan(View(zones, count, budget))
+    if plan is None or (plan.wish is not None and fits):
+        return list(messages)  # a summary costs a call: not while there is room
+    compaction = await _beside(
+        lambda: compaction_of(exchange, options, strategy, None, zones, budget)
+    )
+    smaller = None if compaction is None else compaction.onto(zones)
+    if smaller is None:
+        return list(messages)
+    return [_spoken(record.message) for record in smaller]
+
+
+def _spoken(message: Message) -> Message:
+    """A summary as words of the assistant: the one system message is the agent's instructions."""
+    if message.role is not Role.SYSTEM:
+        return message
+    return message.model_copy(update={"role": Role.ASSISTANT})
+
+
+async def _beside(work: Callable[[], Awaitable[Compaction | None]]) -> Compaction | None:
+    """Do it on the I/O loop, where backends are called."""
+    reply: Reply[Compaction | None] = Reply()
+
+    async def run() -> None:
+        try:
+            reply.set(await work())
+        except BaseException:  # noqa: BLE001 - it belongs to whoever waits
+            reply.set_exception()
+
+    job = io_loop().spawn(run)
+    try:
+        return await reply
+    finally:
+        job.cancel()
+
+
+class CompressionProvider(ContextProvider):
+    """Puts a shorter form in the place of all that the providers before it gave.
+
+    So its place among the providers says what it compresses: behind the one that loads the history
+    it is the history. What is stored stays as it is.
+    """
+
+    kind = "compression"
+
+    def __init__(
+        self,
+        strategy: AnyStrategy,
+        *,
+        budget: int | None = None,
+        counter: Counter | None = None,
+        source_id: str = "compression",
+    ) -> None:
+        """`budget` is in tokens; None takes what the model has for input.
+
+        A strategy that asks the model for a summary does so only past the budget, the others
+        always.
+        """
+        super().__init__(source_id)
+        if not isinstance(strategy, Strategy) and not callable(
+            getattr(strategy, "compress", strategy)
+        ):
+            raise InvalidOptions(
+                f"strategy: a Strategy, or what compresses a list, not {type(strategy).__name__}"
+            )
+        self.strategy = strategy
+        self.budget = budget
+        self.counter = counter
+
+    async def before_run(
+        self,
+        *,
+        agent: Any,
+        session: AgentSession,
+        context: SessionContext,
+        state: dict[str, Any],
+    ) -> None:
+        """Compress what was added so far."""
+        del session, state
+        backend = cast("ContextBackend", agent.client)
+        before = context.get_messages()
+        if not before:
+            return
+        budget = self.budget
+        if budget is None:
+            budget = input_budget(backend, context.options) or 0
+        after = await compress(
+            self.strategy,
+            before,
+            budget=budget,
+            counter=self.counter,
+            backend=backend,
+            options=context.options,
+        )
+        if after != before:
+            context.replace_messages(self, after)

@@ -1,0 +1,107 @@
+"""A history in files: one of lines of JSON for each session."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_context.messages import Message
+from agent_context.providers.history import HistoryProvider
+
+if TYPE_CHECKING:
+    from agent_context.imports import JsonlFile, Quarantined
+
+__all__ = ["FileHistoryProvider"]
+
+logger = logging.getLogger(__name__)
+
+_LONGEST: Final = 120
+_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+class FileHistoryProvider(HistoryProvider):
+    """Keeps each session's messages in a file of its own, to which it only ever adds.
+
+    What a run said is written at once and is on the disk when the provider returns. What a crash
+    left half written is put aside in a file of its own, and logged.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        source_id: str | None = "file_history",
+        *,
+        load_messages: bool = True,
+        store_inputs: bool = True,
+        store_context_messages: bool = False,
+        store_context_from: Iterable[str] | None = None,
+        store_outputs: bool = True,
+    ) -> None:
+        super().__init__(
+            source_id,
+            load_messages=load_messages,
+            store_inputs=store_inputs,
+            store_context_messages=store_context_messages,
+            store_context_from=store_context_from,
+            store_outputs=store_outputs,
+        )
+        self._folder = Path(folder)
+
+    def path_of(self, session_id: str | None) -> Path:
+        """Where the messages of a session are; no id leads out of the folder."""
+        return self._folder / f"{_stem(session_id or 'default')}.jsonl"
+
+    async def get_messages(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Message]:
+        """What the session's file holds."""
+        del state, kwargs
+        return await asyncio.to_thread(_read, self.path_of(session_id))
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Add messages to the session's file."""
+        del state, kwargs
+        if messages:
+            await asyncio.to_thread(_append, self.path_of(session_id), messages)
+
+
+def _stem(session_id: str) -> str:
+    """A file name for an id; two ids never have the same one, whatever the file system ignores."""
+    if set(session_id) <= _SAFE and len(session_id) <= _LONGEST:
+        return session_id
+    raw = session_id.encode("utf-8", "surrogatepass")
+    written = base64.b32encode(raw).decode("ascii").rstrip("=").lower()
+    return "~" + (written if len(written) <= _LONGEST else hashlib.sha256(raw).hexdigest())
+
+
+def _file(path: Path) -> JsonlFile:
+    from agent_context.imports import JsonlFile
+
+    return JsonlFile(path)
+
+
+def _read(path: Path) -> list[Message]:
+    imported = _file(path).read()
+    _report(path, imported.quarantined)
+    return [said for each in imported.conversations for said in each.messages]
+
+
+def _append(path: Path, messages: Sequence[Message]) -> None:
+    _report(path, _file(path).append(messages))
+
+
+def _report(path: Path, quarantined: Iterable[Quarantined]) -> None:
+    for piece in quarantined:
+        logger.warning("%s, %s is left out: %s", path, piece.where, piece.why)

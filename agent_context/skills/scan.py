@@ -1,0 +1,75 @@
+"""Finding the skills in a directory of skills."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from agent_context.errors import SkillError
+from agent_context.skills.files import MANIFEST
+from agent_context.skills.skill import AgentSkill
+
+__all__ = ["Scan", "SkillDiagnostic", "scan"]
+
+logger = logging.getLogger(__name__)
+
+_PASSED_OVER = frozenset({".git", "node_modules"})
+
+
+class SkillDiagnostic(Struct, frozen=True):
+    """Something about skills that their author, or who chose them, should know."""
+
+    where: str
+    """The directory, or the skill's name."""
+    text: str
+
+
+class Scan(Struct, frozen=True):
+    """What was found."""
+
+    skills: tuple[AgentSkill, ...] = ()
+    """In the order of their directories' names."""
+    diagnostics: tuple[SkillDiagnostic, ...] = ()
+    """Which could not be loaded and why, and what was borne with in the others."""
+
+
+def scan(root: str | os.PathLike[str], *, strict: bool = False) -> Scan:
+    """Every immediate subdirectory with a SKILL.md; one that can't be read never hides another.
+
+    Links to directories are not followed. Raises `SkillError` if `root` can't be listed.
+    """
+    try:
+        entries = sorted(Path(root).iterdir())
+    except OSError as error:
+        raise SkillError(f"no skills in {os.fspath(root)!r}: {error.strerror}") from error
+    skills: list[AgentSkill] = []
+    found: list[SkillDiagnostic] = []
+    if (Path(root) / MANIFEST).exists():
+        found.append(_noted(root, "it is a skill itself; `AgentSkill.from_dir` reads it"))
+    for path in entries:
+        if path.name in _PASSED_OVER or not os.path.lexists(path / MANIFEST):
+            continue
+        if path.is_symlink():
+            found.append(_noted(path, "a link is not followed; add it by `AgentSkill.from_dir`"))
+            continue
+        try:
+            skill = AgentSkill.from_dir(path, strict=strict)
+        except SkillError as error:
+            found.append(_noted(path, str(error)))
+        else:
+            skills.append(skill)
+            found += _all_noted(path, skill.warnings)
+    return Scan(tuple(skills), tuple(found))
+
+
+def _all_noted(where: Path, texts: Iterable[str]) -> list[SkillDiagnostic]:
+    return [_noted(where, text) for text in texts]
+
+
+def _noted(where: str | os.PathLike[str], text: str) -> SkillDiagnostic:
+    logger.warning("skills: %s: %s", os.fspath(where), text)
+    return SkillDiagnostic(os.fspath(where), text)

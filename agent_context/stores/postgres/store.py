@@ -1,0 +1,175 @@
+"""Conversations in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Final
+
+from agent_context.errors import InvalidOptions, StoreError
+from agent_context.stores.fence import checked_text
+from agent_context.stores.postgres import (
+    checking,
+    claims,
+    migrations,
+    reading,
+    searching,
+    upkeep,
+    vacuuming,
+    writing,
+)
+from agent_context.stores.postgres.database import Database
+from agent_context.stores.postgres.lease import Lease
+from agent_context.stores.store import (
+    About,
+    Claim,
+    Entry,
+    Fed,
+    Finding,
+    Log,
+    Parent,
+    Removed,
+    Snapshot,
+    Store,
+    Write,
+)
+
+__all__ = ["PostgresStore"]
+
+SCHEMA: Final = "agent_context"
+
+
+class PostgresStore(Store):
+    """Keeps conversations in a database that several processes share, each owning some of them.
+
+    While a process is alive, its conversations are its own; `lease` seconds after its last sign of
+    life others may claim them. The server's clock decides. `node` is how others see the owner, host
+    and process id by default; each store adds something of its own.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = SCHEMA,
+        lease: float = 5.0,
+        node: str | None = None,
+        connections: int = 5,
+        timeout: float = 10.0,
+    ) -> None:
+        """Connect, and make the tables in a database that has none.
+
+        `timeout` is how many seconds the server may take for a statement or for a new connection.
+        Raises `StoreUnavailable`, and `StoreCorrupt` for tables of another version.
+        """
+        _check_positive("lease", lease)
+        if node is not None:
+            checked_text("node", node)
+        self._database = _database(dsn, schema, connections, timeout)
+        try:
+            migrations.prepare(self._database)
+        except BaseException:
+            self._database.close()
+            raise
+        # Apart from the others, so that no rush of theirs can delay a sign of life.
+        self._pulse = _database(dsn, schema, 1, min(timeout, lease))
+        self._lease = Lease(self._pulse, seconds=lease, node=node)
+        self._writing = Lock()
+        self._closing = Lock()
+        self._closed = False
+
+    @staticmethod
+    def migrate(dsn: str, *, schema: str = SCHEMA, timeout: float = 60.0) -> int:
+        """Bring the tables to the version that this library needs; the version.
+
+        To be called once, by whoever deploys, while no process with another version runs.
+        """
+        database = _database(dsn, schema, 1, timeout)
+        try:
+            return migrations.migrate(database)
+        finally:
+            database.close()
+
+    def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
+        checked_text("conversation id", conversation_id)
+        self._lease.hold()
+        return claims.claim(self._database, conversation_id, me=self._lease.owner, parent=parent)
+
+    def release(self, conversation_id: str, epoch: int) -> None:
+        claims.release(self._database, conversation_id, epoch, me=self._lease.owner)
+
+    def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
+        # One at a time: so the feed has the entries of a conversation in their own order.
+        with self._writing:
+            return writing.write(self._database, batch)
+
+    def save_snapshot(self, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
+        upkeep.save_snapshot(self._database, conversation_id, epoch, snapshot)
+
+    def load(self, conversation_id: str, *, upto: int | None = None) -> Log:
+        return reading.load(self._database, conversation_id, upto=upto)
+
+    def entries(
+        self, conversation_id: str, *, after: int = 0, upto: int | None = None, limit: int = 1000
+    ) -> Sequence[Entry]:
+        return reading.entries(self._database, conversation_id, after=after, upto=upto, limit=limit)
+
+    def find(self, conversation_id: str, key: str) -> Entry | None:
+        return reading.find(self._database, conversation_id, key)
+
+    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Fed]:
+        return reading.feed(self._database, after=after, limit=limit)
+
+    def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
+        return searching.search(self._database, conversation_id, text, limit=limit)
+
+    def about(self, conversation_id: str) -> About | None:
+        return reading.about(self._database, conversation_id)
+
+    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
+        return reading.conversations(self._database, after=after, limit=limit)
+
+    def annotate(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
+        upkeep.annotate(self._database, conversation_id, metadata)
+
+    def attach(self, conversation_id: str, name: str, payload: bytes | None) -> None:
+        upkeep.attach(self._database, conversation_id, name, payload)
+
+    def attached(self, conversation_id: str, name: str) -> bytes | None:
+        return upkeep.attached(self._database, conversation_id, name)
+
+    def delete(self, conversation_id: str) -> bool:
+        return upkeep.delete(self._database, conversation_id)
+
+    def vacuum(self, *, before: float | None = None) -> Removed:
+        return vacuuming.vacuum(self._database, before=before)
+
+    def check(self) -> Sequence[Finding]:
+        return checking.check(self._database, self._lease)
+
+    def close(self) -> None:
+        """Release all that this store owns, end its lease and its connections.
+
+        If the server can't be reached, the lease runs out by itself.
+        """
+        with self._closing:
+            if self._closed or not self._database.at_home:
+                return
+            self._closed = True
+            self._database.close()
+            with suppress(StoreError):
+                self._lease.end()
+            self._pulse.close()
+
+
+def _database(dsn: str, schema: str, connections: int, timeout: float) -> Database:
+    checked_text("schema", schema)
+    _check_positive("timeout", timeout)
+    _check_positive("connections", connections)
+    return Database(dsn, schema=schema, limit=connections, timeout=timeout)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise InvalidOptions(f"{name}: a number above 0 expected, not {value!r}")

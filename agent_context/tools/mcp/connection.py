@@ -1,0 +1,154 @@
+"""One life of an MCP server: from its start, or the first request to it, until it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from agent_context.errors import InvalidOptions
+from agent_context.tools.elsewhere import look_at
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+__all__ = ["Connection", "Lost", "Where"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_GRACE: Final = 10.0
+"""Seconds for a good-bye; a server of ours is killed by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Where a server is: a program to start, or an address."""
+
+    command: Sequence[str] = ()
+    url: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: Path | str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.command, str):
+            raise InvalidOptions(f"command: a list of words, not the text {self.command!r}")
+        if bool(self.command) is (self.url is not None):
+            raise InvalidOptions("an MCP server has a command or a url, and not both")
+
+    def __str__(self) -> str:
+        return self.url or self.command[0]
+
+
+class Lost(Exception):
+    """The server is gone, or can't be reached. Whether it had done what was asked is unknown."""
+
+
+class Connection:
+    """A client in a task of its own: it has to be left where it was entered."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+        self._leave = asyncio.Event()
+        self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._life = asyncio.create_task(self._live())
+
+    @classmethod
+    async def open(cls, where: Where, *, timeout: float) -> Connection:
+        """Connect. Raises `Lost`."""
+        connection = cls(where)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(connection._client)
+        except TimeoutError as error:
+            await connection.close()
+            raise Lost(f"no answer within {timeout:g} s") from error
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    @property
+    def client(self) -> Client:
+        """The client, for work that `during` watches over."""
+        return self._client.result()
+
+    @property
+    def alive(self) -> bool:
+        """Whether nothing is known to the contrary."""
+        return not self._life.done()
+
+    async def during(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns, if the connection lives as long. Raises `Lost`."""
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(look_at)
+        try:
+            await asyncio.wait({task, self._life}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise Lost("it is gone")
+            return task.result()
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise Lost("it is gone") from error
+            raise
+        finally:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Say good-bye, and end a program that was started. Harmless if it is gone."""
+        self._leave.set()
+        _, late = await asyncio.wait({self._life}, timeout=_GRACE)
+        for task in late:
+            task.cancel()
+
+    async def _live(self) -> None:
+        try:
+            async with _entered(self._where) as client:
+                self._client.set_result(client)
+                await self._leave.wait()
+        except Exception as error:  # noqa: BLE001 - a group of whatever the transport met
+            if not self._client.done():
+                self._client.set_exception(Lost(_first(error)))
+                # Whoever opened it may have left already.
+                self._client.exception()
+            else:
+                logger.warning(
+                    "The connection to MCP server %s broke: %s", self._where, _first(error)
+                )
+
+
+def _first(error: BaseException) -> str:
+    """What went wrong, from under the groups that task groups put around it."""
+    if isinstance(error, BaseExceptionGroup):
+        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return f"{type(error).__name__}: {error}"
+
+
+@asynccontextmanager
+async def _entered(where: Where) -> AsyncGenerator[Client]:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    if where.url is None:
+        program, *arguments = where.command
+        started = StdioServerParameters(
+            command=program, args=arguments, env=dict(where.env), cwd=where.cwd
+        )
+        async with Client(started) as client:
+            yield client
+    else:
+        async with (
+            create_mcp_http_client(headers=dict(where.headers)) as http,
+            Client(streamable_http_client(where.url, http_client=http)) as client,
+        ):
+            yield client

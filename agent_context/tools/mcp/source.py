@@ -1,0 +1,236 @@
+"""The tools of one MCP server, and calling them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pydantic import Field
+
+from agent_context.errors import InvalidOptions, ToolError
+from agent_context.messages import Part
+from agent_context.tools.arguments import read_object
+from agent_context.tools.base import Approval, CallableTool, ToolContext
+from agent_context.tools.elsewhere import LoopGone, elsewhere
+from agent_context.tools.mcp.connection import Connection, Lost, Where
+from agent_context.tools.mcp.results import parts_of_result
+from agent_context.tools.schema import tidy_schema
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as ServersTool
+
+__all__ = ["McpTool", "McpTools"]
+
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_NAME: Final = 64
+_PATIENCE: Final = 30.0
+"""Seconds for a server to start, or to answer for the first time."""
+
+
+class McpTool(CallableTool):
+    """A tool of an MCP server."""
+
+    source: Any = Field(exclude=True, repr=False)
+    """The `McpTools` that it belongs to."""
+    original: str = Field(exclude=True)
+    """The server's own name for it."""
+    repeatable: bool = Field(default=False, exclude=True)
+    """Whether the server says that calling it twice does no more than calling it once."""
+
+    async def call(self, arguments: str, context: ToolContext) -> object:
+        """Have the server run it."""
+        source: McpTools = self.source
+        return await source.call(self, read_object(arguments, who=self.name), context)
+
+
+class McpTools:
+    """The tools of an MCP server, while it is entered: `async with McpTools(url=…) as server`.
+
+    A server that is gone is connected to anew for the next call. Only a call that may be repeated
+    is repeated. What it says of its tools is read once: the beginning of the prompt stays.
+    """
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str] = (),
+        url: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | str | None = None,
+        headers: Mapping[str, str] | None = None,
+        prefix: str = "",
+        allow: Collection[str] | None = None,
+        timeout: float | None = None,
+        approval: Approval = "never",
+    ) -> None:
+        """Say where the server is, and which of its tools are wanted.
+
+        Args:
+            command: The program to start, with its arguments; it speaks over its standard input
+                and output.
+            url: Of a server that speaks streamable HTTP.
+            env: Variables for the program, beside the few that every program needs.
+            cwd: The program's directory.
+            headers: Sent with each request to the url.
+            prefix: Put in front of each tool's name.
+            allow: The tools that are wanted, by the server's names; None for all of them.
+            timeout: Seconds for one call; None takes the toolbox's.
+            approval: Whether somebody must allow a call of any of them.
+
+        Raises:
+            InvalidOptions: there are both a command and a url, or neither.
+        """
+        self._where = Where(command=command, url=url, env=env or {}, cwd=cwd, headers=headers or {})
+        self._prefix = prefix
+        self._allow = allow
+        self._settings: dict[str, Any] = {"timeout": timeout, "approval": approval}
+        self._connection: Connection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connecting = asyncio.Lock()
+        self.tools: tuple[McpTool, ...] = ()
+        """By name, since servers list them in any order."""
+        self.instructions: str | None = None
+        """What the server says of itself, for a prompt. It is as trustworthy as the server."""
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        try:
+            connection = await self._connected()
+        except Lost as error:
+            raise InvalidOptions(
+                f"MCP server {self._where} can't be reached ({error}); is it there, does it run?"
+            ) from error
+        try:
+            self.tools = self._chosen(await connection.during(_listed(connection)))
+            self.instructions = connection.client.instructions
+        except BaseException:
+            await self._dropped(connection)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._loop = None
+        if self._connection is not None:
+            await self._dropped(self._connection)
+
+    async def call(
+        self, tool: McpTool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> tuple[Part, ...]:
+        """What the server answers. Raises `ToolError`. From any loop."""
+        if self._loop is None:
+            raise ToolError(f"MCP server {self._where} was closed by the program.")
+        work = partial(self._call, tool, arguments, context)
+        if self._loop is asyncio.get_running_loop():
+            return await work()
+        try:
+            return await elsewhere(work, self._loop, contextvars.copy_context())
+        except LoopGone as error:
+            raise ToolError(f"MCP server {self._where} was closed by the program.") from error
+
+    async def _call(
+        self, tool: McpTool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> tuple[Part, ...]:
+        from mcp import MCPError
+
+        try:
+            result = await self._asked(tool, arguments, context)
+        except MCPError as error:
+            raise ToolError(f"{tool.name} failed: {error.message}") from error
+        parts = parts_of_result(result)
+        if result.is_error:
+            text = "\n".join(part.text for part in parts if part.kind == "text")
+            raise ToolError(text or f"{tool.name} failed, and the server doesn't say why.")
+        return parts
+
+    async def _asked(
+        self, tool: McpTool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> CallToolResult:
+        try:
+            return await self._tried(tool, arguments, context)
+        except Lost as error:
+            if not tool.repeatable:
+                raise ToolError(
+                    f"MCP server {self._where} was lost during the call of {tool.name}: {error}. "
+                    "The call may have been carried out or not; look before you repeat it. The "
+                    "server is connected to anew for the next call."
+                ) from error
+        try:
+            return await self._tried(tool, arguments, context)
+        except Lost as error:
+            raise ToolError(
+                f"MCP server {self._where} was lost again during the call of {tool.name}: {error}."
+            ) from error
+
+    async def _tried(
+        self, tool: McpTool, arguments: Mapping[str, Any], context: ToolContext
+    ) -> CallToolResult:
+        try:
+            connection = await self._connected()
+        except Lost as error:
+            raise ToolError(f"MCP server {self._where} can't be reached: {error}.") from error
+
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+            context.report(message or share)
+
+        asked = connection.client.call_tool(tool.original, dict(arguments), progress_callback=heard)
+        try:
+            return await connection.during(asked)
+        except Lost:
+            await self._dropped(connection)
+            raise
+
+    async def _connected(self) -> Connection:
+        async with self._connecting:
+            if self._connection is None or not self._connection.alive:
+                self._connection = await Connection.open(self._where, timeout=_PATIENCE)
+            return self._connection
+
+    async def _dropped(self, connection: Connection) -> None:
+        if self._connection is connection:
+            self._connection = None
+        await connection.close()
+
+    def _chosen(self, listed: Sequence[ServersTool]) -> tuple[McpTool, ...]:
+        names = {item.name for item in listed}
+        wanted = names if self._allow is None else set(self._allow)
+        if missing := sorted(wanted - names):
+            raise InvalidOptions(
+                f"MCP server {self._where} has no tools {', '.join(missing)}; "
+                f"it has {', '.join(sorted(names))}"
+            )
+        chosen = [self._tool(item) for item in listed if item.name in wanted]
+        return tuple(sorted(chosen, key=lambda tool: tool.name))
+
+    def _tool(self, item: ServersTool) -> McpTool:
+        hints = item.annotations
+        return McpTool(
+            name=_FORBIDDEN.sub("_", f"{self._prefix}{item.name}")[:_LONGEST_NAME],
+            description=item.description or item.title or "",
+            parameters={"properties": {}, **tidy_schema(item.input_schema)},
+            source=self,
+            original=item.name,
+            repeatable=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
+            **self._settings,
+        )
+
+
+async def _listed(connection: Connection) -> list[ServersTool]:
+    page = await connection.client.list_tools()
+    tools = list(page.tools)
+    while page.next_cursor is not None:
+        page = await connection.client.list_tools(cursor=page.next_cursor)
+        tools += page.tools
+    return tools

@@ -1,0 +1,252 @@
+"""Making a request smaller: by a provider, or before the call when it is too much."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agent_context import (
+    Agent,
+    CompressionProvider,
+    InMemoryHistoryProvider,
+    Message,
+    ModelFacts,
+    SendOptions,
+    SlidingWindow,
+    Strategy,
+    Summarize,
+    TokenBudget,
+)
+from agent_context.errors import InvalidOptions
+from agent_context.providers.compression import input_budget
+from agent_context_backends.scripted import ScriptedBackend, ScriptItem
+from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts
+
+SMALL = ModelFacts(context_window=1_000, max_output=200)
+
+
+async def talked(agent: Agent, *said: str) -> None:
+    session = agent.create_session()
+    for text in said:
+        await agent.run(text, session=session)
+
+
+@pytest.mark.behaviour(22)
+async def test_a_compression_provider_shortens_what_came_before_it() -> None:
+    providers = [InMemoryHistoryProvider("memory"), CompressionProvider(SlidingWindow(1))]
+    agent = agent_of(["1", "2", "3"], context_providers=providers)
+
+    await talked(agent, "a", "b", "c")
+
+    assert providers[1].kind == "compression"
+    assert sent(agent) == ["user: b", "assistant: 2", "user: c"]
+
+
+async def test_what_is_stored_stays_whole_under_a_compression_provider() -> None:
+    agent = agent_of(["1", "2", "3"], context_providers=[CompressionProvider(SlidingWindow(1))])
+    session = agent.create_session()
+
+    for text in "abc":
+        await agent.run(text, session=session)
+
+    assert texts(await session.get_messages()) == ["a", "1", "b", "2", "c", "3"]
+
+
+@pytest.mark.behaviour(22)
+async def test_older_messages_become_a_summary_past_the_budget() -> None:
+    strategy = Summarize(keep=2)
+    agent = agent_of(
+        ["1" * 400, "2", "(summary)", "3"],
+        context_providers=[CompressionProvider(strategy, budget=100)],
+    )
+
+    await talked(agent, "a", "b", "c")
+
+    *_, summary, kept, last, question = sent(agent)
+    assert "(summary)" in summary
+    assert summary.startswith("assistant: ")
+    assert [kept, last, question] == ["user: b", "assistant: 2", "user: c"]
+
+
+async def test_no_summary_is_paid_for_while_there_is_room() -> None:
+    agent = agent_of(["1", "2", "3"], context_providers=[CompressionProvider(Summarize(keep=2))])
+
+    await talked(agent, "a", "b", "c")
+
+    assert len(requests(agent)) == 3
+    assert sent(agent)[0] == "user: a"
+
+
+@pytest.mark.behaviour(23)
+async def test_a_compression_provider_leaves_alone_what_comes_after_it() -> None:
+    def one(messages: list[Message], budget: int, counter: object) -> list[Message]:
+        return messages[-1:]
+
+    providers = [
+        Gives("a", says("A1", "A2")), CompressionProvider(one), Gives("b", says("B1", "B2")),
+    ]  # fmt: skip
+    agent = agent_of(["hi"], context_providers=providers)
+
+    await agent.run("hello")
+
+    assert sent(agent) == ["user: A2", "user: B1", "user: B2", "user: hello"]
+
+
+def test_what_compresses_nothing_is_refused() -> None:
+    with pytest.raises(InvalidOptions, match="strategy: a Strategy, or what compresses a list"):
+        CompressionProvider(7)  # type: ignore[arg-type]
+
+
+class LastOnly:
+    """Keeps the instructions and the last message."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.given: list[tuple[list[str], int, Any]] = []
+        self._fails = fails
+
+    def compress(self, messages: list[Message], budget: int, counter: Any) -> list[Message]:
+        self.given.append((texts(messages), budget, counter))
+        if self._fails:
+            raise RuntimeError("no idea")
+        kept = [messages[0], messages[-1]]
+        messages.clear()
+        return kept
+
+
+class Counts:
+    """Finds every list as long as it is told."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+
+    def count_tokens(self, messages: Sequence[Message], /) -> int:
+        return self.tokens
+
+
+def small_agent(script: list[ScriptItem], **described: Any) -> Agent:
+    return agent_of(ScriptedBackend(script, facts=SMALL), instructions="base", **described)
+
+
+@pytest.mark.behaviour(30)
+@pytest.mark.behaviour(34)
+@pytest.mark.behaviour(37)
+async def test_a_request_past_the_budget_goes_out_smaller_and_what_is_stored_stays() -> None:
+    strategy, counter = LastOnly(), Counts(0)
+    agent = small_agent(["1", "2", "3"], compression_strategy=strategy, token_counter=counter)
+    session = agent.create_session()
+    await agent.run("a", session=session)
+    await agent.run("b", session=session)
+    counter.tokens = 801
+
+    await agent.run("c", session=session)
+
+    assert strategy.given == [(["base", "a", "1", "b", "2", "c"], 800, counter)]
+    assert sent(agent) == ["system: base", "user: c"]
+    assert texts(await session.get_messages()) == ["a", "1", "b", "2", "c", "3"]
+
+
+async def test_a_strategy_of_conversations_shrinks_a_request_too() -> None:
+    agent = small_agent(
+        ["1", "2", "3"], compression_strategy=SlidingWindow(1), token_counter=lambda m: 900
+    )
+
+    await talked(agent, "a", "b", "c")
+
+    assert sent(agent) == ["system: base", "user: b", "assistant: 2", "user: c"]
+
+
+@pytest.mark.behaviour(31)
+async def test_a_request_of_just_the_budget_goes_out_as_it_is() -> None:
+    strategy = LastOnly()
+    agent = small_agent(["1"], compression_strategy=strategy, token_counter=Counts(800))
+
+    await agent.run("a")
+
+    assert not strategy.given
+
+
+@pytest.mark.behaviour(32)
+def test_without_a_known_window_there_is_no_budget() -> None:
+    unknown = ScriptedBackend(facts=ModelFacts(context_window=0, max_output=10))
+
+    assert input_budget(unknown, SendOptions()) is None
+    assert input_budget(unknown, SendOptions(context_window=100)) == 90
+
+
+@pytest.mark.behaviour(33)
+@pytest.mark.parametrize("has", ["strategy", "counter"])
+async def test_strategy_and_counter_do_nothing_alone(has: str) -> None:
+    strategy, counter = LastOnly(), Counts(10_000)
+    agent = small_agent(
+        ["1"],
+        compression_strategy=strategy if has == "strategy" else None,
+        token_counter=counter if has == "counter" else None,
+    )
+
+    await agent.run("a")
+
+    assert not strategy.given
+    assert sent(agent) == ["system: base", "user: a"]
+
+
+@pytest.mark.behaviour(35)
+async def test_a_strategy_that_fails_lets_everything_go_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    agent = small_agent(
+        ["1"], compression_strategy=LastOnly(fails=True), token_counter=Counts(10_000)
+    )
+
+    with caplog.at_level(logging.WARNING):
+        response = await agent.run("a")
+
+    assert sent(agent) == ["system: base", "user: a"]
+    assert "compression failed" in caplog.text
+    assert [d.source for d in response.diagnostics] == ["compression"]
+
+
+@pytest.mark.behaviour(36)
+def test_the_input_budget_is_the_window_without_the_answer() -> None:
+    assert SMALL.input_budget == 800
+    assert ModelFacts(context_window=100, max_output=300).input_budget == 0
+
+
+async def test_tools_count_as_part_of_a_request() -> None:
+    seen: list[int] = []
+
+    def counter(messages: Sequence[Message]) -> int:
+        seen.append(sum(len(message.text) for message in messages))
+        return 0
+
+    def look() -> str:
+        """Look around."""
+        return ""
+
+    agent = small_agent(
+        ["1", "2"], compression_strategy=LastOnly(), token_counter=counter, tools=[]
+    )
+    await agent.run("a")
+    await agent.run("a", tools=[look])
+
+    assert seen[1] > seen[0] + len("Look around.")
+
+
+async def test_the_conversation_still_shrinks_by_its_own_strategy_when_nothing_fits() -> None:
+    used: list[int] = []
+
+    class Window(Strategy):
+        def plan(self, view: Any) -> Any:
+            used.append(view.budget)
+            return TokenBudget().plan(view)
+
+    facts = ModelFacts(context_window=120, max_output=20, default_reserve=20)
+    backend = ScriptedBackend(["1", "2", "3"], facts=facts)
+    agent = agent_of(backend, compression=Window())
+
+    await talked(agent, "word " * 60, "last", "word " * 60)
+
+    assert used
+    assert len(requests(agent)) == 3

@@ -1,0 +1,3 @@
+"""Pack a document."""
+
+print("packed")

@@ -1,0 +1,190 @@
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from agents import SQLiteSession
+
+from agent_context.errors import ImportFailed
+from agent_context.imports.agents_sqlite import read_agents_sqlite
+from agent_context.messages import ImagePart, Message, OtherPart, Role
+from agent_context.records import record_of
+from agent_context.wire.rendering import rendered
+from tests.histories import OPENAI_ITEMS, call_item, message_item, reasoning_item
+
+USER: dict[str, Any] = {"role": "user", "content": "What is the weather?"}
+OUTPUT: dict[str, Any] = {"type": "function_call_output", "call_id": "c1", "output": "sunny"}
+
+
+async def kept(path: Path, *items: Any, session: str = "s1") -> Path:
+    kept_in = SQLiteSession(session, path)
+    await kept_in.add_items(list(items))
+    kept_in.close()
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.db"
+
+
+async def messages(path: Path, *items: Any) -> tuple[Message, ...]:
+    imported = read_agents_sqlite(await kept(path, *items))
+    assert imported.quarantined == ()
+    return imported.conversations[0].messages
+
+
+async def test_items_become_messages(path: Path) -> None:
+    user, asking, result, answer = await messages(
+        path, USER, call_item("c1"), OUTPUT, message_item("It is sunny.")
+    )
+
+    assert (user.role, user.text) == (Role.USER, "What is the weather?")
+    assert [(call.id, call.name, call.arguments) for call in asking.tool_calls] == [
+        ("c1", "f", '{"x": 1}')
+    ]
+    assert (result.role, result.tool_call_id, result.text) == (Role.TOOL, "c1", "sunny")
+    assert (answer.role, answer.text) == (Role.ASSISTANT, "It is sunny.")
+
+
+async def test_the_models_neighbouring_items_are_one_message_that_goes_back_as_it_came(
+    path: Path,
+) -> None:
+    items = [reasoning_item("openai", "hm"), message_item("Let me see."), call_item("c1")]
+
+    _, asking, _ = await messages(path, USER, *items, OUTPUT)
+
+    assert (asking.reasoning, asking.text, len(asking.tool_calls)) == ("hm", "Let me see.", 1)
+    sent = rendered(record_of(asking), OPENAI_ITEMS)
+    assert b'"encrypted_content":"gAAA"' in sent
+    assert b'"phase":"final_answer"' in sent
+
+
+async def test_what_the_program_noted_on_an_item_says_which_model_wrote_it(path: Path) -> None:
+    item = {**call_item("c1"), "provider_data": {"model": "gpt-5.2", "response_id": "r"}}
+
+    [asking] = await messages(path, item)
+
+    assert asking.origin is not None
+    assert asking.origin.model == "gpt-5.2"
+    assert b"provider_data" not in record_of(asking).body
+
+
+async def test_parts_of_content_are_read(path: Path) -> None:
+    content = [
+        {"type": "input_text", "text": "see"},
+        {"type": "input_image", "image_url": "https://x/y.png", "detail": "low"},
+        {"type": "input_image", "file_id": "file-1"},
+        {"type": "input_file", "filename": "a.pdf", "file_data": "data:"},
+    ]
+    answer = {"role": "assistant", "content": "plain"}
+
+    user, said, system = await messages(
+        path, {"role": "user", "content": content}, answer, {"role": "developer", "content": "be"}
+    )
+
+    assert user.text == "see[image file-1]"
+    assert isinstance(user.parts[1], ImagePart)
+    assert user.parts[1].detail == "low"
+    assert isinstance(user.parts[3], OtherPart)
+    assert user.parts[3].data == {
+        "type": "file",
+        "file": {"filename": "a.pdf", "file_data": "data:"},
+    }
+    assert said.text == "plain"
+    assert (system.role, system.text) == (Role.SYSTEM, "be")
+
+
+async def test_each_session_of_a_file_is_a_conversation(path: Path) -> None:
+    await kept(path, USER, session="b")
+    await kept(path, USER, {"role": "user", "content": "again"}, session="a")
+
+    first, second = read_agents_sqlite(path).conversations
+
+    assert (first.id, second.id) == ("b", "a")
+    assert [message.text for message in second.messages][-1] == "again"
+    assert second.created is not None
+    assert len(second.times) == 2
+    assert second.times[0] is not None
+
+
+async def test_what_cannot_be_read_is_reported_with_its_row(path: Path) -> None:
+    shell = {"type": "local_shell_call_output", "id": "x", "output": ""}
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    await kept(path, USER, shell, thought, {"role": "tool", "content": "x"})
+    database = sqlite3.connect(path)
+    insert = "INSERT INTO agent_messages (session_id, message_data) VALUES ('s1', ?)"
+    database.executemany(insert, [("{oops",), ("[]",)])
+    database.execute(insert.replace("?", "CAST(x'7b22ff' AS TEXT)"))
+    database.execute(insert.replace("'s1', ?", "'gone', '{}'"))
+    database.commit()
+    database.close()
+
+    imported = read_agents_sqlite(path)
+
+    [conversation] = imported.conversations
+    assert len(conversation.messages) == 1
+    assert [piece.where for piece in imported.quarantined] == [
+        *(f"session 's1', row {row}" for row in (5, 6, 7, 2, 3, 4)),
+        "session 'gone', row 8",
+    ]
+    assert "local_shell_call_output" in imported.quarantined[3].why
+
+
+async def test_a_file_is_read_while_it_is_written(path: Path) -> None:
+    await kept(path, USER, session="live")
+    ended = threading.Event()
+
+    def write() -> None:
+        database = sqlite3.connect(path, timeout=10)
+        insert = "INSERT INTO agent_messages (session_id, message_data) VALUES ('live', ?)"
+        while not ended.is_set():
+            database.executemany(insert, [('{"role":"user","content":"x"}',)] * 2)
+            database.commit()
+        database.close()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        counts = [len(read_agents_sqlite(path).conversations[0].messages) for _ in range(20)]
+    finally:
+        ended.set()
+        writer.join()
+
+    assert counts == sorted(counts)
+    assert {count % 2 for count in counts} == {1}
+
+
+def test_nothing_is_written(path: Path) -> None:
+    anyio.run(kept, path, USER)
+    before = path.read_bytes()
+
+    read_agents_sqlite(path)
+
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "unable to open"), (b"text", "not a database"), (b"", "no such table")],
+)
+def test_another_file_is_refused(path: Path, content: bytes | None, why: str) -> None:
+    if content is not None:
+        path.write_bytes(content if len(content) == 0 else content * 1000)
+
+    with pytest.raises(ImportFailed, match=f"sessions of openai-agents are expected: .*{why}"):
+        read_agents_sqlite(path)
+    assert path.exists() == (content is not None)
+
+
+async def test_tables_may_have_other_names(path: Path) -> None:
+    session = SQLiteSession("s", path, sessions_table="se", messages_table="me")
+    await session.add_items([{"role": "user", "content": "hi"}])
+    session.close()
+
+    imported = read_agents_sqlite(path, sessions_table="se", messages_table="me")
+
+    assert len(imported.conversations) == 1
