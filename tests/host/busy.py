@@ -12,6 +12,8 @@ import json
 import os
 import random
 import sys
+import time
+from collections.abc import Sequence
 from threading import Thread
 from typing import Any, Final
 from uuid import uuid4
@@ -31,8 +33,8 @@ from agent_context import (
     SendStream,
     SlidingWindow,
 )
-from agent_context.errors import UsageMistake
-from agent_context.stores.store import Store
+from agent_context.errors import StoreError, UsageMistake
+from agent_context.stores.store import Store, Write
 from tests.host.model import TOOLS, Echo, model
 
 CONVERSATIONS: Final = [f"c{number}" for number in range(6)]
@@ -114,9 +116,23 @@ def say(**fact: Any) -> None:
     os.write(1, json.dumps(fact).encode() + b"\n")
 
 
+def slow_down(store: Store) -> None:
+    """Give it a slow disk, so that an answer before the commit is seldom a true one."""
+    write = store.write
+
+    def late(batch: Sequence[Write]) -> Sequence[StoreError | None]:
+        time.sleep(0.005)
+        return write(batch)
+
+    store.write = late  # type: ignore[method-assign]
+
+
 def main(seed: str, *place: str) -> None:
-    host = Host(open_store(*place), model(), live=4)
     luck = random.Random(seed)
+    store = open_store(*place)
+    if luck.random() < 0.5:
+        slow_down(store)
+    host = Host(store, model(), live=4)
     threads = [
         Thread(target=work, args=(host, name, random.Random(luck.random())))
         for name in CONVERSATIONS
