@@ -55,6 +55,10 @@ def append(ref: ContextRef, said: str) -> str:
     return ref.ask(Append(Message.user(said), key=said))
 
 
+def append_keyless(ref: ContextRef, said: str) -> str:
+    return ref.ask(Append(Message.user(said)))
+
+
 def extend(ref: ContextRef, said: str) -> str:
     return ref.ask(Extend([Message.user(said), Message.user("and more")], key=said))[0]
 
@@ -73,7 +77,9 @@ def stream(ref: ContextRef, said: str) -> str:
     return streamed.message.id
 
 
+KEYLESS: Final = "keyless"
 ASKS: Final = {
+    KEYLESS: append_keyless,
     "append": append,
     "extend": extend,
     "send": send,
