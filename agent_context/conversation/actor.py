@@ -152,7 +152,7 @@ class _Conversation(Guarded):
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
         """Answer an `Ask`, or take in what a job reports; once all that changed is kept."""
-        self._find_again()
+        self._find_again(message)
         try:
             answer = self._received(message)
         finally:
@@ -183,7 +183,7 @@ class _Conversation(Guarded):
             f"not with {type(message).__name__}"
         )
 
-    def _find_again(self) -> None:
+    def _find_again(self, message: object) -> None:
         """Read the conversation anew if it could not be kept as it was here.
 
         Raises `StoreError` if the store still can't be had, or if somebody else has the
@@ -195,6 +195,8 @@ class _Conversation(Guarded):
         self._drop_everything(journal.error)
         if isinstance(journal.error, Fenced | ConversationDeleted):
             self.stop()
+            if isinstance(message, Lost):
+                return  # nobody asked
             raise journal.error
         self._state.become(opened(journal.access, self._state.conversation_id, Zones()))
         self._watch()
