@@ -20,6 +20,7 @@ from agent_context.errors import (
     ErrorKind,
 )
 from agent_context.events import ChangeEvent
+from agent_context.host import Host, Setup
 from agent_context.ledger import LedgerReport, PrefixReport
 from agent_context.messages import (
     Completion,
@@ -130,6 +131,7 @@ __all__ = [
     "History",
     "HistoryPage",
     "HistoryProvider",
+    "Host",
     "Immutable",
     "InMemoryHistoryProvider",
     "Incremental",
@@ -159,6 +161,7 @@ __all__ = [
     "SendOptions",
     "SendStream",
     "SessionContext",
+    "Setup",
     "SlidingWindow",
     "Strategy",
     "Stream",

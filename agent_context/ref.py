@@ -39,7 +39,7 @@ class Glance(Struct, frozen=True):
 class ContextRef:
     """Talks to one conversation. Cheap, and safe to use from any thread and any event loop."""
 
-    __slots__ = ("_turn_timeout", "actor_ref", "id")
+    __slots__ = ("actor_ref", "id", "turn_timeout")
 
     def __init__(
         self, actor_ref: pykka.ActorRef[Any], conversation_id: str, *, turn_timeout: float
@@ -47,7 +47,8 @@ class ContextRef:
         self.actor_ref = actor_ref
         """The pykka reference; its own `ask` and `tell` take the same messages, untyped."""
         self.id = conversation_id
-        self._turn_timeout = turn_timeout
+        self.turn_timeout = turn_timeout
+        """Seconds that a turn takes at most, if its options don't say otherwise."""
 
     def __repr__(self) -> str:
         return f"<conversation {self.id}>"
@@ -61,7 +62,7 @@ class ContextRef:
         `MailboxFull` when too much is waiting, `WouldDeadlock` from inside a callback.
         """
         self._refuse_inside(message)
-        seconds = message.patience(self._turn_timeout) if timeout is None else timeout
+        seconds = message.patience(self.turn_timeout) if timeout is None else timeout
         try:
             return cast("R", self._post(message).get(timeout=seconds))
         except pykka.Timeout:
@@ -75,7 +76,7 @@ class ContextRef:
         Cancelling the awaiting task cancels the turn that the message began, if it began one.
         """
         self._refuse_inside(message)
-        seconds = message.patience(self._turn_timeout) if timeout is None else timeout
+        seconds = message.patience(self.turn_timeout) if timeout is None else timeout
         reply = self._post(message)
         try:
             async with asyncio.timeout(seconds):

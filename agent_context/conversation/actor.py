@@ -5,15 +5,13 @@ It never blocks: whatever takes time runs outside and comes back as a message.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, assert_never, cast
 
-from msgspec.structs import replace
-
 from agent_context import events
 from agent_context.backend import ContextBackend
-from agent_context.breakdown import Breakdown
 from agent_context.checks import checked
 from agent_context.compression.editor import Editor
 from agent_context.compression.strategy import Strategy
@@ -23,12 +21,15 @@ from agent_context.conversation.compressions import (
     CompressionOverdue,
     Compressions,
 )
-from agent_context.conversation.exchange import Exchange, scratch_of
+from agent_context.conversation.exchange import Exchange
+from agent_context.conversation.forks import forked
 from agent_context.conversation.journal import Lost, once_kept
 from agent_context.conversation.keys import Keyed, Keys, LookedUp
 from agent_context.conversation.log import Moment
-from agent_context.conversation.opening import branched, close_turn, opened
-from agent_context.conversation.prefixes import prefix_of
+from agent_context.conversation.measures import accounted, estimated
+from agent_context.conversation.opening import close_turn, opened
+from agent_context.conversation.reports import Report
+from agent_context.conversation.seat import Activity, HowBusy, Passivate, Seat
 from agent_context.conversation.settings import Settings
 from agent_context.conversation.state import State
 from agent_context.conversation.turn import (
@@ -47,7 +48,6 @@ from agent_context.errors import (
     UsageMistake,
 )
 from agent_context.events import ChangeEvent
-from agent_context.ledger import LedgerReport
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import (
@@ -68,43 +68,27 @@ from agent_context.protocol import (
 )
 from agent_context.ref import Abandoned, Closing, ContextRef, Glance
 from agent_context.runtime import (
-    Failed,
     Guarded,
-    Later,
+    Mailbox,
     PoolActor,
     Reply,
     ThreadActor,
-    io_loop,
     post,
 )
 from agent_context.stores.access import Access
-from agent_context.stores.store import Parent, Store
+from agent_context.stores.store import Store
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 
 __all__ = ["AgentContext", "ThreadedAgentContext"]
 
 
-Report = (
-    TurnEnded
-    | TurnOverdue
-    | SwapWanted
-    | RoundEnded
-    | PrefixLost
-    | Abandoned
-    | CompressionEnded
-    | CompressionOverdue
-    | LookedUp
-    | Lost
-)
-"""What the jobs of a conversation tell it."""
-
-
 class _Conversation(Guarded):
     """What a conversation does with each message; on which runtime, its subclasses say."""
 
-    def __init__(self, settings: Settings, state: State) -> None:
+    def __init__(self, settings: Settings, state: State, seat: Seat | None = None) -> None:
         super().__init__()
+        self._seat = seat
         self._settings = settings
         self._state = state
         self._closing: Reply[list[Reply[None]]] | None = None
@@ -143,27 +127,32 @@ class _Conversation(Guarded):
         name = new_id() if id is None else checked("id", id, str)
         first = Zones(immutable=Vector.of(State(name, Moment(Zones())).at_rest_all(immutable)))
         if store is None:
-            return cls._launch(settings, State(name, Moment(first)), on_change)
+            return cls.launch(settings, State(name, Moment(first)), on_change)
         access = Access.of(checked("store", store, Store))
-        return cls._launch(settings, opened(access, name, first), on_change)
+        return cls.launch(settings, opened(access, name, first), on_change)
 
     @classmethod
-    def _launch(
+    def launch(
         cls,
         settings: Settings,
         state: State,
         on_change: Callable[[ChangeEvent], object] | None = None,
+        seat: Seat | None = None,
     ) -> ContextRef:
+        """Start it with what is known of it already; with a `seat`, for a host."""
         if on_change is not None:
             state.subscribe(on_change)
+        if seat is not None:
+            state.audience = seat.listeners
+            seat.used = time.monotonic()
         close_turn(state)
         state.commit_now()
-        actor_ref = cast("Any", super()).start(settings, state)
+        actor_ref = cast("Any", super()).start(settings, state, seat)
         return ContextRef(actor_ref, state.conversation_id, turn_timeout=settings.options.timeout)
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
         """Answer an `Ask`, or take in what a job reports; once all that changed is kept."""
-        self._find_again()
+        self._find_again(message)
         try:
             answer = self._received(message)
         finally:
@@ -171,11 +160,18 @@ class _Conversation(Guarded):
         return answer if kept is None else once_kept(kept, answer)
 
     def _received(self, message: object) -> object:
+        if isinstance(message, Passivate):
+            self._passivate(message)
+            return None
         if isinstance(message, Ask):
+            self._touch()
             return self._answer(cast("Said", message))
         if isinstance(message, Report):
             self._take_in(message)
+            self._passivate_if_wanted()
             return None
+        if isinstance(message, HowBusy):
+            return self._activity()
         if isinstance(message, Glance):
             return self._state.zones
         if isinstance(message, Closing):
@@ -187,7 +183,7 @@ class _Conversation(Guarded):
             f"not with {type(message).__name__}"
         )
 
-    def _find_again(self) -> None:
+    def _find_again(self, message: object) -> None:
         """Read the conversation anew if it could not be kept as it was here.
 
         Raises `StoreError` if the store still can't be had, or if somebody else has the
@@ -199,6 +195,8 @@ class _Conversation(Guarded):
         self._drop_everything(journal.error)
         if isinstance(journal.error, Fenced | ConversationDeleted):
             self.stop()
+            if isinstance(message, Lost):
+                return  # nobody asked
             raise journal.error
         self._state.become(opened(journal.access, self._state.conversation_id, Zones()))
         self._watch()
@@ -229,9 +227,11 @@ class _Conversation(Guarded):
             return reads.read(self._state.zones, message)
         match message:
             case EstimateTokens():
-                return self._estimate(message.options)
+                chosen = self._chosen(message.options)
+                return estimated(self._dealings(), self._state.zones, chosen)
             case Ledger():
-                return self._ledger(message.options)
+                books, chosen = self._turn_keeper().books, self._chosen(message.options)
+                return accounted(self._dealings(), books, self._state.zones, chosen)
             case UseBackend(backend, options):
                 return self._use(backend, options)
             case Send() | SendStream():
@@ -241,7 +241,7 @@ class _Conversation(Guarded):
             case Cancel(turn):
                 return self._turns is not None and self._turns.cancel(turn)
             case Fork(at):
-                return self._fork(at)
+                return forked(self._state, at, self._settings, self._seat, self.launch)
             case History() | Recall():
                 return reads.look_back(self._state, message)
             case Subscribe(callback):
@@ -251,24 +251,8 @@ class _Conversation(Guarded):
             case _:
                 assert_never(message)
 
-    def _estimate(self, options: SendOptions) -> Reply[Breakdown]:
-        chosen = checked("options", options, SendOptions).over(self._settings.options)
-        measure = self._dealings().measure
-        return io_loop().offload(measure, self._state.zones, scratch_of(chosen), chosen)
-
-    def _ledger(self, options: SendOptions) -> Reply[LedgerReport]:
-        chosen = checked("options", options, SendOptions).over(self._settings.options)
-        zones, exchange, scratch = self._state.zones, self._dealings(), scratch_of(chosen)
-        books = self._turn_keeper().books
-        before, totals = books.before(), books.totals
-
-        def report() -> LedgerReport:
-            whole, stored = exchange.instructed(zones, chosen), len(zones.incremental)
-            breakdown = exchange.measure(zones, scratch, chosen)
-            prefix = prefix_of(exchange, before, whole, stored, scratch, chosen, breakdown)
-            return replace(totals, next=prefix.report)
-
-        return io_loop().offload(report)
+    def _chosen(self, options: SendOptions) -> SendOptions:
+        return checked("options", options, SendOptions).over(self._settings.options)
 
     def _use(self, backend: ContextBackend, options: SendOptions) -> ContextBackend:
         before = self._settings.backend
@@ -281,26 +265,6 @@ class _Conversation(Guarded):
             self._compressions.use(self._settings, self._dealings())
         self._state.announce(lambda: partial(events.BackendChanged, vendor=backend.vendor))
         return before
-
-    def _fork(self, at: int | None) -> ContextRef | Reply[ContextRef]:
-        state, settings, journal = self._state, self._settings, self._state.journal
-        zones = state.zones if at is None else state.zones.rewind(edits.index_of(at))
-        if journal is None:
-            return self._launch(settings, State(new_id(), Moment(zones)))
-        origin = Parent(state.conversation_id, state.moment.seq)
-        forked: Reply[ContextRef] = Reply()
-
-        def branch() -> ContextRef:
-            return self._launch(settings, branched(journal.access, new_id(), origin, at, zones))
-
-        def then(error: BaseException | None) -> None:
-            if error is None:
-                forked.set(Later(journal.access.read(branch)))
-            else:
-                forked.set(Failed(error))
-
-        state.when_kept(then)
-        return forked
 
     def _take_in(self, report: Report) -> None:
         turns = self._turn_keeper()
@@ -334,17 +298,49 @@ class _Conversation(Guarded):
         turn = turns.ended(report)
         if turn is None:
             return
+        self._touch()
         if self._compressions is not None:
             self._compressions.release()
         if turn.call is not None and turn.filled_past_soft_limit():
             self._compression_keeper().ahead(turn.options, turn.call.exchange)
         turns.go_on()
 
+    def _touch(self) -> None:
+        if self._seat is not None:
+            self._seat.used = time.monotonic()
+
+    def _activity(self) -> Activity:
+        running, waiting = (0, 0) if self._turns is None else self._turns.count()
+        return Activity(
+            running,
+            waiting,
+            len(self._compressions or ()),
+            0 if self._known_keys is None else self._known_keys.looking,
+            self._state.subscribers(),
+        )
+
+    def _passivate(self, asked: Passivate) -> None:
+        seat, activity = self._seat, self._activity()
+        if seat is None:
+            return
+        wanted = seat.retiring or (seat.used <= asked.unused_since and not activity.subscribers)
+        if activity.busy or not wanted:
+            seat.stayed()
+        elif not cast("Mailbox", self.actor_inbox).end_unless(Ask, Glance, Closing):
+            self._post(asked)  # again, behind what waits
+
+    def _passivate_if_wanted(self) -> None:
+        if self._seat is not None and self._seat.retiring:
+            self._passivate(Passivate())
+
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
         self._end_everything()
         journal = self._state.journal
         released = [] if journal is None else [journal.release(self._state.moment)]
+        if self._seat is not None:
+            unread = cast("Mailbox", self.actor_inbox).hand_over(Ask, Glance)
+            self._seat.ended(self._settings, unread, *released)
         if self._closing is not None:
             closing, state = self._closing, self._state
             state.when_kept(lambda _: closing.set([*state.deliveries(), *released]))

@@ -86,6 +86,9 @@ class Compressions:
         self._works: dict[str, _Work] = {}
         self._held: list[CompressionEnded] = []
 
+    def __len__(self) -> int:
+        return len(self._works)
+
     def use(self, settings: Settings, exchange: Exchange) -> None:
         """Begin every later compression by these."""
         self._settings, self._exchange = settings, exchange

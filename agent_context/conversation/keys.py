@@ -37,6 +37,8 @@ class Keys:
     def __init__(self, post: Callable[[object], bool]) -> None:
         self._post = post
         self._open: dict[str, Reply[object]] = {}
+        self.looking = 0
+        """How many keys are being looked up."""
 
     def ask(self, asked: Keyed, key: str, journal: Journal | None) -> Reply[object]:
         """The reply to come. Raises `UsageMistake` if there is no store to look into."""
@@ -47,6 +49,7 @@ class Keys:
                 raise ConversationBusy(f"what was asked with the key {key!r} is being answered")
             return known
         reply = self._open[key] = Reply[object]()
+        self.looking += 1
         post = self._post
 
         def found(lookup: Reply[Entry | None]) -> None:
@@ -59,6 +62,7 @@ class Keys:
 
     def answer(self, found: LookedUp, anew: Callable[[Keyed], object], state: State) -> None:
         """Give the reply that was given before, or that of asking `anew`."""
+        self.looking -= 1
         reply = self._open.get(found.key)
         if reply is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agent_context.backend import ContextBackend
@@ -9,9 +10,11 @@ from agent_context.checks import checked
 from agent_context.compression.editor import Editor
 from agent_context.compression.pipeline import tiered
 from agent_context.compression.strategy import Strategy
+from agent_context.events import ChangeEvent
+from agent_context.messages import Message
 from agent_context.options import SendOptions
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "Setup"]
 
 
 # One for all conversations that are started without their own.
@@ -48,3 +51,19 @@ class Settings:
         meant: dict[str, object] = {"model": None, "context_window": None, "extra": {}}
         usual = options.over(self.options.model_copy(update=meant))
         return replace(self, backend=backend, options=usual)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How a conversation is started: the arguments of `AgentContext.start`."""
+
+    backend: ContextBackend
+    options: SendOptions | None = None
+    immutable: Sequence[Message] = ()
+    compression: Strategy | None = None
+    on_compressed: Editor | None = None
+    on_change: Callable[[ChangeEvent], object] | None = None
+
+    def settings(self) -> Settings:
+        """What of it holds as long as the conversation runs. Raises `UsageMistake`."""
+        return Settings.of(self.backend, self.options, self.compression, self.on_compressed)

@@ -6,7 +6,7 @@ Only the actor that owns it touches it, one message at a time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import cast
 
@@ -42,7 +42,7 @@ class State:
     With a journal, what changes is kept there, and subscribers hear of it once it is.
     """
 
-    __slots__ = ("_ids", "_subscribers", "conversation_id", "journal", "moment")
+    __slots__ = ("_ids", "_subscribers", "audience", "conversation_id", "journal", "moment")
 
     def __init__(
         self, conversation_id: str, moment: Moment, journal: Journal | None = None
@@ -50,6 +50,8 @@ class State:
         self.conversation_id = conversation_id
         self.moment = moment
         self.journal = journal
+        self.audience: Callable[[], Sequence[Delivery[ChangeEvent]]] | None = None
+        """Who hears of every change without having subscribed here."""
         self._ids: set[MessageId] | None = None
         self._subscribers: dict[str, Delivery[ChangeEvent]] | None = None
 
@@ -81,7 +83,8 @@ class State:
         self._announce(event, self.moment.version)
 
     def _announce(self, event: Callable[[], Announced], before: int) -> None:
-        if not self._subscribers:
+        listening = self._listening()
+        if not listening:
             return
         made = event()(
             conversation_id=self.conversation_id,
@@ -89,10 +92,6 @@ class State:
             version_before=before,
             version_after=self.moment.version,
         )
-        for token, delivery in list(self._subscribers.items()):
-            if delivery.closed:
-                del self._subscribers[token]
-        listening = tuple(self._subscribers.values())
 
         def deliver(error: BaseException | None) -> None:
             if error is None:
@@ -151,7 +150,19 @@ class State:
 
     def deliveries(self) -> list[Reply[None]]:
         """What is settled, each by itself, when the subscribers have had every event so far."""
-        return [delivery.mark() for delivery in (self._subscribers or {}).values()]
+        return [delivery.mark() for delivery in self._listening()]
+
+    def subscribers(self) -> int:
+        """How many have subscribed here and were not dropped since."""
+        return sum(not delivery.closed for delivery in (self._subscribers or {}).values())
+
+    def _listening(self) -> tuple[Delivery[ChangeEvent], ...]:
+        if not self._subscribers:
+            return () if self.audience is None else tuple(self.audience())
+        for token, delivery in list(self._subscribers.items()):
+            if delivery.closed:
+                del self._subscribers[token]
+        return (*self._subscribers.values(), *(self.audience() if self.audience else ()))
 
     def at_rest(self, message: object) -> Record:
         """A record that may enter the zones: under an id that none of them has."""

@@ -76,6 +76,10 @@ class Turns:
         self.running: Turn | None = None
         self.waiting: deque[Turn] = deque()
 
+    def count(self) -> tuple[int, int]:
+        """How many turns run and wait."""
+        return int(self.running is not None), len(self.waiting)
+
     def use(self, settings: Settings, exchange: Exchange) -> None:
         """Begin every later turn by these, those that wait already too."""
         self._settings, self._exchange = settings, exchange

@@ -55,6 +55,27 @@ class Mailbox(ABC):
         """Tell whether the sender of the message being handled waits for a reply."""
         return self._current is not None and self._current.reply_to is not None
 
+    def end_unless(self, *kinds: type) -> bool:
+        """Stop the actor, unless such messages wait; who comes later is refused, unread."""
+        with self._lock:
+            waiting = self._messages or deque()
+            if not self._open or any(isinstance(each.message, kinds) for each in waiting):
+                return False
+            self._messages = waiting
+            self._messages.append(Envelope(ActorStop()))
+            self._open = False
+            self._arrived()
+        return True
+
+    def hand_over(self, *kinds: type) -> list[Envelope[Any]]:
+        """Take no more messages, and give up such ones, unread."""
+        with self._lock:
+            self._open = False
+            waiting = self._messages or deque()
+            given = [each for each in waiting if isinstance(each.message, kinds)]
+            self._messages = deque(each for each in waiting if not isinstance(each.message, kinds))
+        return given
+
     def close(self) -> None:
         """Take no more messages: from now on, senders are told that the actor is dead.
 
@@ -90,10 +111,15 @@ def post(actor_ref: ActorRef[Any], message: object) -> bool:
     For what must arrive whatever the load, such as the end of a turn. It keeps its place in the
     order. True says that the message waits, not that it will be handled: the actor may stop.
     """
+    return move(Envelope(message), actor_ref)
+
+
+def move(envelope: Envelope[Any], actor_ref: ActorRef[Any]) -> bool:
+    """The same with what was sent to another actor that did not read it."""
     inbox = actor_ref.actor_inbox
     if not isinstance(inbox, Mailbox):
         raise TypeError(f"{actor_ref} has no mailbox of this runtime")
-    return actor_ref.is_alive() and inbox.post(Envelope(message))
+    return actor_ref.is_alive() and inbox.post(envelope)
 
 
 def _refuse(envelope: Envelope[Any]) -> None:

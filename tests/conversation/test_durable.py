@@ -308,7 +308,7 @@ def test_the_owner_before_is_fenced_and_ends(talk: Talk, store: Store, seen: See
     with pytest.raises(ConversationClosed):
         old.ask(Len())
     assert texts(new.ask(Incremental())) == ["one"]
-    assert len(seen.of(events.Appended)) == 1
+    assert len(seen.wait_for(events.Appended)) == 1
 
 
 def test_what_could_not_be_kept_is_refused_and_the_conversation_goes_on(talk: Talk) -> None:

@@ -19,8 +19,16 @@ Fact = dict[str, Any]
 class Appender:
     """One such process, and all that it has said."""
 
-    def __init__(self, dsn: str, schema: str, lease: float, conversations: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "tests.support.appender", dsn, schema, str(lease)]
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        lease: float,
+        conversations: Sequence[str],
+        *,
+        program: str = "tests.support.appender",
+    ) -> None:
+        command = [sys.executable, "-m", program, dsn, schema, str(lease)]
         self._process = subprocess.Popen(
             [*command, *conversations], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )

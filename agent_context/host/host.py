@@ -1,0 +1,282 @@
+"""The front of a host: what programs ask of the conversations of a process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self
+
+import pykka
+
+from agent_context.backend import ContextBackend
+from agent_context.checks import checked
+from agent_context.compression.editor import Editor
+from agent_context.compression.strategy import Strategy
+from agent_context.conversation.settings import Setup
+from agent_context.errors import AskTimeout, InvalidOptions, UsageMistake
+from agent_context.events import ChangeEvent
+from agent_context.host.feed import Told, told
+from agent_context.host.findings import findings
+from agent_context.host.house import House
+from agent_context.host.refs import HostedRef
+from agent_context.host.search import Search
+from agent_context.host.signals import Signals
+from agent_context.messages import Message, new_id
+from agent_context.options import SendOptions
+from agent_context.protocol import Fork
+from agent_context.ref import ContextRef
+from agent_context.runtime import Delivery, Reply, io_loop
+from agent_context.runtime.process import Process
+from agent_context.stores.store import About, Finding, Store
+
+__all__ = ["Host"]
+
+_ACTIVATION: Final = 60.0
+"""Seconds that `get` waits for a conversation, beside its patience."""
+_GRACE: Final = 10.0
+"""Seconds for what is cut short to be kept and let go."""
+_SWEEP: Final = 30.0
+_BEHIND: Final = 100_000
+"""Events that a subscriber to all conversations may be behind."""
+
+
+class Host:
+    """Gives out the conversations of a store, one actor for each, whoever asks and how often.
+
+    A conversation is activated when it is wanted, and parked when it was not used for a while or
+    when too many are awake. A ref goes on working: what is said to a parked conversation wakes it.
+    What is busy or has subscribers of its own is never parked.
+
+        with Host(SqliteStore("talks.db"), backend) as host:
+            answer = host.get("ann").ask(Send(messages=[Message.user("hi")]))
+
+    Methods that have no twin with an `a` in front wait a few milliseconds for the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        backend: ContextBackend | Callable[[str], Setup],
+        *,
+        immutable: Iterable[Message] = (),
+        options: SendOptions | None = None,
+        on_change: Callable[[ChangeEvent], object] | None = None,
+        compression: Strategy | None = None,
+        on_compressed: Editor | None = None,
+        idle: float | None = 300.0,
+        live: int = 5_000,
+        close_store: bool = True,
+    ) -> None:
+        """Conversations begin as `AgentContext.start` begins them with these arguments.
+
+        A function in the place of the backend gives them for each id by itself, as a `Setup`.
+        `idle` is how long, in seconds, an unused one stays awake (None: for ever); past `live`
+        conversations the longest unused are parked. A drain closes the store unless `close_store`
+        is False. Raises `UsageMistake`.
+        """
+        self.store = checked("store", store, Store)
+        if live < 1 or (idle is not None and idle <= 0):
+            raise InvalidOptions("live: a number from 1 on; idle: seconds, or None")
+        if isinstance(backend, ContextBackend) or not callable(backend):
+            said = tuple(immutable)
+            same = Setup(backend, options, said, compression, on_compressed, on_change)
+            same.settings()  # whether they are good
+            self._house = House(store, lambda _: same, limit=live)
+        else:
+            self._house = House(store, backend, limit=live)
+        self._home = Process.current
+        self._limit, self._idle = live, idle
+        self._close_store = close_store
+        self._subscribers: dict[str, Delivery[ChangeEvent]] = {}
+        self._signals: Signals | None = None
+        self._sweep_later()
+
+    def get(
+        self, conversation_id: str, *, create: bool = True, patience: float = 0.0
+    ) -> ContextRef:
+        """The conversation with this id; made if there is none, unless `create` is False.
+
+        Waits at most `patience` seconds for another process to give it up. Raises
+        `OwnedElsewhere`, `UnknownConversation`, `ConversationDeleted` and other `StoreError`s,
+        and `ConversationClosed` when the host drains.
+        """
+        try:
+            return self._search(conversation_id, create, patience).get(
+                timeout=patience + _ACTIVATION
+            )
+        except pykka.Timeout:
+            raise self._too_late(conversation_id) from None
+
+    async def aget(
+        self, conversation_id: str, *, create: bool = True, patience: float = 0.0
+    ) -> ContextRef:
+        """`get` for event loops."""
+        search = self._search(conversation_id, create, patience)
+        try:
+            async with asyncio.timeout(patience + _ACTIVATION):
+                return await search
+        except TimeoutError:
+            if search.done():
+                raise
+            raise self._too_late(conversation_id) from None
+
+    def fork(self, conversation_id: str, *, at: int | None = None) -> ContextRef:
+        """Branch a conversation off; the same as asking it to `Fork`."""
+        return self.get(conversation_id, create=False).ask(Fork(at))
+
+    def live(self) -> tuple[str, ...]:
+        """The ids of the conversations that are awake."""
+        return tuple(seat.id for seat in self._house.live())
+
+    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
+        """What is known of all conversations of the store, awake or not, by id."""
+        return self.store.conversations(after=after, limit=limit)
+
+    def about(self, conversation_id: str) -> About | None:
+        """What is known of one; None for an unknown or deleted one."""
+        return self.store.about(conversation_id)
+
+    def annotate(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
+        """Replace its metadata, a JSON object. Raises `UnknownConversation`."""
+        self.store.annotate(conversation_id, metadata)
+
+    def delete(self, conversation_id: str) -> bool:
+        """End it, and see to it that its id is never given out again; False if there is none.
+
+        What is kept of it goes with the store's next `vacuum`.
+        """
+        self._stop(conversation_id)
+        deleted = self.store.delete(conversation_id)
+        # Whoever woke it meanwhile is fenced: it can't keep anything, and has to end.
+        self._stop(conversation_id)
+        self._house.forget(conversation_id)
+        return deleted
+
+    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Told]:
+        """What happened in all conversations of the store behind a position, in order."""
+        return tuple(map(told, self.store.feed(after=after, limit=limit)))
+
+    def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
+        """Call `callback` with every later change of every conversation here, in the order of each.
+
+        Returns the token for `unsubscribe`. As with `Subscribe`; who falls 100,000 events behind
+        is dropped.
+        """
+        if not callable(callback):
+            raise InvalidOptions(f"a subscriber is a callable, not {type(callback).__name__}")
+        token = new_id()
+        self._subscribers[token] = Delivery(callback, capacity=_BEHIND)
+        self._house.listeners = tuple(self._subscribers.values())
+        return token
+
+    def unsubscribe(self, token: str) -> bool:
+        """Whether there was such a subscriber; it gets nothing more."""
+        delivery = self._subscribers.pop(token, None)
+        if delivery is None:
+            return False
+        self._house.listeners = tuple(self._subscribers.values())
+        delivery.close()
+        return True
+
+    def check(self) -> Sequence[Finding]:
+        """Look at the store and at this process."""
+        return (*self.store.check(), *findings(self._house, self._limit))
+
+    def drain(self, timeout: float = 30.0) -> bool:
+        """End in good order: begin no more turns, let those that run finish, let go, close.
+
+        What runs or waits after `timeout` seconds is cut short by its abort policy; False if
+        anything was. Harmless if it was done before.
+        """
+        if self._home is not Process.current:
+            return True  # in a forked child: all of it is the parent's
+        house = self._house
+        house.begin_to_drain()
+        for seat in house.live():
+            house.retire(seat)
+        finished = house.wait_until_empty(timeout)
+        if not finished:
+            for seat in house.live():
+                house.close(seat)
+            house.wait_until_empty(_GRACE)
+        self._close()
+        return finished
+
+    async def adrain(self, timeout: float = 30.0) -> bool:
+        """`drain` for event loops."""
+        return await asyncio.to_thread(self.drain, timeout)
+
+    def install_signal_handlers(
+        self,
+        signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT),
+        *,
+        timeout: float = 30.0,
+    ) -> None:
+        """Drain when the process is told to end, and then let it end as the signal says.
+
+        A second signal ends it at once. Call this on the main thread.
+        """
+        if self._signals is not None:
+            raise UsageMistake("the signal handlers are installed already")
+        self._signals = Signals(signals, lambda: self.drain(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drain()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.adrain()
+
+    def _search(self, conversation_id: str, create: bool, patience: float) -> Reply[HostedRef]:  # noqa: FBT001
+        self._house.check_home()
+        search = Search(self._house, checked("id", conversation_id, str), patience)
+        if create:
+            search.begin()
+        else:
+            search.known()
+        return search.found
+
+    def _too_late(self, conversation_id: str) -> AskTimeout:
+        return AskTimeout(f"conversation {conversation_id} could not be activated in time")
+
+    def _stop(self, conversation_id: str) -> None:
+        ref = self._house.awake(conversation_id, _ACTIVATION)
+        if ref is not None:
+            ref.stop()
+
+    def _close(self) -> None:
+        if self._signals is not None:
+            self._signals.remove()
+        for delivery in self._subscribers.values():
+            delivery.flush(_GRACE)
+        if self._close_store:
+            self._house.access.close(_GRACE)
+            self.store.close()
+
+    def _sweep_later(self) -> None:
+        """Look for unused conversations from time to time, as long as the host is there."""
+        me = weakref.ref(self)
+        pause = _SWEEP if self._idle is None else min(self._idle / 4, _SWEEP)
+
+        def sweep() -> None:
+            host = me()
+            if host is not None:
+                host._sweep()  # noqa: SLF001
+
+        io_loop().call_later(pause, lambda: io_loop().offload(sweep))
+
+    def _sweep(self) -> None:
+        if self._house.draining:
+            return
+        if self._idle is not None:
+            self._house.park(time.monotonic() - self._idle)
+        self._house.make_room()
+        self._sweep_later()
