@@ -9,7 +9,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, cast, overload
 
-from agent_context.agent.keeping import StoreResults, load_state, save_state
+from agent_context.agent.keeping import (
+    StoreResults,
+    load_state,
+    note_begun,
+    save_state,
+    was_begun,
+)
+from agent_context.agent.known import known_session
 from agent_context.agent.request import AnyCounter, Requests
 from agent_context.agent.run import SHORTENED, Asked, Run
 from agent_context.agent.steadfast import Background
@@ -153,8 +160,14 @@ class Agent:
         return self.requests.tools
 
     def create_session(self, session_id: str | None = None) -> AgentSession:
-        """A session for runs that belong together."""
-        return AgentSession(session_id)
+        """A session for runs that belong together.
+
+        With a store a conversation has one session, whoever asks for it and however often, as long
+        as somebody holds it.
+        """
+        if self._store is None or session_id is None:
+            return AgentSession(session_id)
+        return known_session(self._store, session_id)
 
     @overload
     def run(
@@ -305,6 +318,15 @@ class Agent:
         """Keep what providers want to know in later runs, if there is a store for it."""
         if self._store is not None:
             await save_state(self._store, session)
+
+    async def was_begun(self, session: AgentSession, answer: Message) -> bool:
+        """Whether calls of an answer that waited were begun in a run that a crash cut short."""
+        return self._store is not None and await was_begun(self._store, session.session_id, answer)
+
+    async def note_begun(self, session: AgentSession, answer: Message) -> None:
+        """Keep that they are begun, if there is a store for it."""
+        if self._store is not None:
+            await note_begun(self._store, session.session_id, answer)
 
     def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox:
         """What runs the calls of a run."""

@@ -1,4 +1,4 @@
-"""What is kept beside a session's conversation: its state, and long tool results."""
+"""What is kept beside a session's conversation: its state, long tool results, calls begun."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import orjson
 
 from agent_context import stateful
 from agent_context.errors import InvalidOptions, StoreCorrupt, StoreError
+from agent_context.messages import Message
 from agent_context.session import AgentSession
 from agent_context.stores.access import Access
 from agent_context.stores.store import Store
 
-__all__ = ["StoreResults", "load_state", "save_state"]
+__all__ = ["StoreResults", "load_state", "note_begun", "save_state", "was_begun"]
 
 logger = logging.getLogger(__name__)
 
 _NAME: Final = "session"
 _RESULT: Final = "result/"
+_BEGUN: Final = "begun"
 
 
 class StoreResults:
@@ -65,3 +67,17 @@ async def save_state(store: Store, session: AgentSession) -> None:
         session.kept = written
     except (InvalidOptions, StoreError, TypeError) as error:
         logger.warning("the state of %r was not kept: %s", session, error)
+
+
+async def note_begun(store: Store, session_id: str, answer: Message) -> None:
+    """Write down that the calls of an answer that waited are carried out now. Raises `StoreError`.
+
+    Whoever finds them without results must know that they may have had an effect.
+    """
+    await Access.of(store).read(store.attach, session_id, _BEGUN, answer.id.encode())
+
+
+async def was_begun(store: Store, session_id: str, answer: Message) -> bool:
+    """Whether somebody has begun to carry out the calls of this answer. Raises `StoreError`."""
+    begun = await Access.of(store).read(store.attached, session_id, _BEGUN)
+    return begun == answer.id.encode()

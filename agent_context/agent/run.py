@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 from agent_context.agent.calls import check_decisions, closed, open_answer
@@ -35,7 +36,7 @@ from agent_context.providers.context import SessionContext
 from agent_context.ref import ContextRef
 from agent_context.response import AgentResponse, Diagnostic
 from agent_context.session import AgentSession
-from agent_context.tools import Decision, Tool, Toolbox
+from agent_context.tools import Decision, Outcome, Tool, Toolbox
 from agent_context.tools.keeping import READER
 
 __all__ = ["SHORTENED", "Asked", "Conducts", "Run"]
@@ -76,6 +77,10 @@ class Conducts(Protocol):
     async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef: ...
 
     async def remember(self, session: AgentSession) -> None: ...
+
+    async def was_begun(self, session: AgentSession, answer: Message) -> bool: ...
+
+    async def note_begun(self, session: AgentSession, answer: Message) -> None: ...
 
     def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox: ...
 
@@ -211,25 +216,35 @@ class Run:
     ) -> Sequence[ToolCall]:
         """Go on with the calls that an earlier run left open; returns those that still wait."""
         context, calls = self._context, waiting.tool_calls
+        begun = await self._agent.was_begun(self._session, waiting)
         given = [said for said in context.input_messages if said.role is Role.TOOL]
         if given:
             context.input_messages[:] = [m for m in context.input_messages if m not in given]
-        elif self._asked.approvals or not context.input_messages:
-            done: list[Message] = []
-            try:
-                outcome = await toolbox.resume(calls, self._asked.approvals, done=done.append)
-            except asyncio.CancelledError:
-                conversation.tell(Extend(closed(calls, done, begun=True)))
-                raise
+        elif not begun and (self._asked.approvals or not context.input_messages):
+            outcome = await self._carried_out(conversation, toolbox, waiting)
             if outcome.pending:
                 return outcome.pending
             given = list(outcome.results)
-        results = closed(calls, given)
+        results = closed(calls, given, begun=begun)
         await conversation.aask(Extend(results))
         self._said = [waiting, *results]
         if self._emit is not None:
             self._emit(AgentUpdate(tool_calls=calls, results=results))
         return ()
+
+    async def _carried_out(
+        self, conversation: ContextRef, toolbox: Toolbox, waiting: Message
+    ) -> Outcome:
+        """What becomes of calls that waited. That they are begun is kept before the first runs."""
+        done: list[Message] = []
+        begin = partial(self._agent.note_begun, self._session, waiting)
+        try:
+            return await toolbox.resume(
+                waiting.tool_calls, self._asked.approvals, done=done.append, begin=begin
+            )
+        except asyncio.CancelledError:
+            conversation.tell(Extend(closed(waiting.tool_calls, done, begun=True)))
+            raise
 
     def _response(
         self,

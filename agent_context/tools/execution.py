@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from agent_context.tools.spec import Tool
 __all__ = ["Limits", "Outcome", "Toolbox"]
 
 Done = Callable[[Message], object]
+Begin = Callable[[], Awaitable[object]]
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -116,6 +117,7 @@ class Toolbox:
         done: Done | None = None,
         decisions: Decisions | None = None,
         repeats: Repeats | None = None,
+        begin: Begin | None = None,
     ) -> Outcome:
         """Answer the calls of one message.
 
@@ -127,11 +129,14 @@ class Toolbox:
             done: Called with each result as soon as it is there.
             decisions: What was decided on calls that need approval.
             repeats: What failed in earlier rounds, to tell a model that doesn't learn.
+            begin: Awaited once all is decided, before the first call runs.
         """
         verdicts = [await self._verdict(call, decisions or {}) for call in calls]
         open_ones = [call for call, said in zip(calls, verdicts, strict=True) if said is None]
         if open_ones:
             return Outcome(pending=tuple(open_ones))
+        if begin is not None:
+            await begin()
         run = _Run(self, done, repeats or Repeats())
         answers = [
             partial(run.answer, call, said)
@@ -148,9 +153,10 @@ class Toolbox:
         *,
         done: Done | None = None,
         repeats: Repeats | None = None,
+        begin: Begin | None = None,
     ) -> Outcome:
         """Answer calls that were pending, as it was decided; what is still open stays pending."""
-        return await self.run(calls, done=done, decisions=decisions, repeats=repeats)
+        return await self.run(calls, done=done, decisions=decisions, repeats=repeats, begin=begin)
 
     async def value(self, call: ToolCall) -> object:
         """What the tool returns, as it is. Raises `ToolError` with a text for the model."""

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from agent_context import ContextProvider, Message, TextDelta
+from agent_context import AgentSession, ContextProvider, Message, TextDelta
 from agent_context.errors import ConversationClosed, RunCancelled, StoreCorrupt
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
+from agent_context.tools import tool
 from agent_context_backends.scripted import Hold
-from tests.agent.conftest import WAIT, Gives, agent_of, sent, texts
+from tests.agent.conftest import WAIT, Gives, agent_of, calls, sent, texts
 
 
 async def test_a_provider_that_hangs_after_the_call_is_given_up() -> None:
@@ -189,7 +190,7 @@ async def test_a_kept_state_that_can_not_be_read_is_an_error_that_says_so() -> N
     store.attach("s", "session", b"{")
 
     with pytest.raises(StoreCorrupt, match="the state of <session s> can't be read"):
-        await agent_of(["hi"], store=store).run("go", session=agent.create_session("s"))
+        await agent_of(["hi"], store=store).run("go", session=AgentSession("s"))
 
 
 async def test_a_state_that_can_not_be_kept_is_logged_and_the_run_goes_on(
@@ -253,6 +254,7 @@ import asyncio, sys, time
 from agent_context import Message, ToolCall
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
+from agent_context.tools import tool
 from agent_context_backends.scripted import ScriptedBackend
 
 def first() -> str:
@@ -297,3 +299,78 @@ def test_a_process_that_is_killed_in_a_tool_leaves_rounds_and_no_open_call(tmp_p
     ]  # fmt: skip
     assert said[2].text == "done"
     assert "[interrupted]" in said[4].text
+
+
+PAYER = """
+import asyncio, sys, time
+from agent_context import Message, ToolCall, tool
+from agent_context.stores.sqlite import SqliteStore
+from agent_context.tools import tool
+from agent_context_backends.scripted import ScriptedBackend
+
+@tool(approval="require")
+def pay() -> str:
+    "Pay."
+    print("paying", flush=True)
+    time.sleep(60)
+    return "paid"
+
+async def main():
+    client = ScriptedBackend([Message.assistant(tool_calls=[ToolCall(id="p", name="pay")])])
+    agent = client.as_agent(tools=[pay], store=SqliteStore(sys.argv[1]))
+    session = agent.create_session("s")
+    await agent.run("go", session=session)
+    await agent.run(session=session, approvals={"p": True})
+
+asyncio.run(main())
+"""
+
+
+def test_an_allowed_call_that_a_crash_cut_short_is_not_carried_out_again(tmp_path: Path) -> None:
+    path, paid = tmp_path / "talk.db", list[str]()
+    with subprocess.Popen(
+        [sys.executable, "-c", PAYER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "paying\n"
+        child.send_signal(signal.SIGKILL)
+
+    with closing(SqliteStore(path)) as store:
+        pay = tool(lambda: paid.append("again"), name="pay", description="", approval="require")
+        agent = agent_of(["I see."], tools=[pay], store=store)
+        session = agent.create_session("s")
+        response = agent.run_sync(session=session, approvals={"p": True})
+        assert session.conversation is not None
+        session.conversation.stop()
+
+    assert paid == []
+    assert "whether the call had an effect is not known" in response.messages[1].text
+    assert response.text == "I see."
+
+
+async def test_what_still_waits_was_not_begun() -> None:
+    pay = tool(lambda: "paid", name="pay", description="", approval="require")
+    agent = agent_of([calls("pay"), "done"], tools=[pay], store=MemoryStore())
+    session = agent.create_session("s")
+    await agent.run("go", session=session)
+    assert (await agent.run(session=session)).pending
+
+    response = await agent.run(session=session, approvals={"pay": True})
+
+    assert texts(response.messages) == ["pay", "paid", "done"]
+
+
+async def test_a_conversation_that_a_store_keeps_has_one_session() -> None:
+    store, hold = MemoryStore(), Hold()
+    one = agent_of([hold, "1"], store=store)
+    other = agent_of(["2"], store=store)
+    run = asyncio.create_task(one.run("a", session=one.create_session("s")))
+    await asyncio.to_thread(hold.entered.wait, WAIT)
+
+    later = asyncio.create_task(other.run("b", session=other.create_session("s")))
+    hold.release()
+    await asyncio.gather(run, later)
+
+    assert sent(other) == ["user: a", "assistant: 1", "user: b"]
+    assert one.create_session("s") is not one.create_session("t")
+    assert agent_of().create_session("s") is not agent_of().create_session("s")
