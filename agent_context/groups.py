@@ -1,7 +1,7 @@
 """Which messages belong together, and so where a history may be cut.
 
 An assistant message with tool calls and all its results are one group, adjacent or not. A result
-belongs to the nearest earlier call with its id. A call without a result is open until a user
+belongs to the nearest earlier call with its id. A call without a final result is open until a user
 speaks or another call takes its id, and dead afterwards: an open call is never cut away, a dead
 one may be.
 """
@@ -35,7 +35,8 @@ def open_calls(records: Records) -> tuple[str, ...]:
         if record.role is not Role.TOOL:
             calls = dict.fromkeys(reversed(record.calls))
             pending += [call for call in calls if call not in closed]
-        closed.update(record.calls)
+        if not record.interim:
+            closed.update(record.calls)
     return tuple(reversed(pending))
 
 
@@ -43,7 +44,7 @@ def open_calls_after(pending: tuple[str, ...], record: Record) -> tuple[str, ...
     """What is open once `record` has been said."""
     if record.role is Role.USER:
         return ()
-    if not record.calls:
+    if not record.calls or record.interim:
         return pending
     rest = tuple(call for call in pending if call not in record.calls)
     if record.role is Role.TOOL:

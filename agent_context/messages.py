@@ -149,6 +149,8 @@ class Message(_Value):
     tool_call_id: str | None = None
     """On a tool message: the call that it answers."""
     name: str | None = None
+    interim: bool = False
+    """On a tool message: the final result is still to come, and the call stays open for it."""
     interrupted: bool = False
     """The message is what had arrived when its turn was cut short."""
     leaked_markup: bool = False
@@ -193,9 +195,12 @@ class Message(_Value):
         )
 
     @classmethod
-    def tool(cls, tool_call_id: str, text: str, *, name: str | None = None) -> Self:
-        """The result of the call `tool_call_id`."""
-        return cls(role=Role.TOOL, parts=_parts(text), tool_call_id=tool_call_id, name=name)
+    def tool(
+        cls, tool_call_id: str, text: str, *, name: str | None = None, interim: bool = False
+    ) -> Self:
+        """The result of the call `tool_call_id`; an `interim` one makes way for the final one."""
+        result = cls(role=Role.TOOL, parts=_parts(text), tool_call_id=tool_call_id, name=name)
+        return result.model_copy(update={"interim": True}) if interim else result
 
     @property
     def text(self) -> str:
@@ -268,6 +273,10 @@ def _check_role(message: Message) -> None:
         raise InvalidMessage(
             "not a message: tool_call_id: a tool message names the call it answers, and no other "
             f"does (role {message.role.value!r}, tool_call_id {message.tool_call_id!r})"
+        )
+    if message.interim and message.role is not Role.TOOL:
+        raise InvalidMessage(
+            f"not a message: interim: only a tool's result can be, not {message.role.value!r}"
         )
     if message.tool_calls and message.role is not Role.ASSISTANT:
         raise InvalidMessage(

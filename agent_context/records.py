@@ -59,6 +59,12 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
             case _:
                 return None
 
+    @property
+    def interim(self) -> bool:
+        """Of a tool result: whether the final one is still to come."""
+        # Canonical JSON escapes the quotes of a text, so this can't be a part of one.
+        return self.role is Role.TOOL and self.body.rfind(b'"interim":true') >= 0
+
     def line(self, **tags: str) -> bytes:
         """The message as one JSON object that starts with its id and `tags`."""
         return orjson.dumps({"id": self.id, **tags})[:-1] + b"," + self.body[1:]
@@ -119,6 +125,8 @@ def _fields(message: Message) -> dict[str, Any]:
         fields["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         fields["name"] = message.name
+    if message.interim:
+        fields["interim"] = True
     if message.interrupted:
         fields["interrupted"] = True
     if message.leaked_markup:

@@ -180,7 +180,7 @@ messages = st.one_of(
         origins,
     ),
     st.builds(Message.tool, ids, texts),
-    st.builds(Message.tool, ids, texts),
+    st.builds(Message.tool, ids, texts, interim=st.booleans()),
 )
 records = messages.map(record_of)
 histories = st.lists(records, max_size=14)
@@ -198,8 +198,8 @@ def asking(*names: str) -> Record:
     return record_of(Message.assistant(tool_calls=calls(*names)))
 
 
-def result(name: str, text: str = "done") -> Record:
-    return record_of(Message.tool(name, text))
+def result(name: str, text: str = "done", *, interim: bool = False) -> Record:
+    return record_of(Message.tool(name, text, interim=interim))
 
 
 def zones_of(records: Sequence[Record]) -> Zones:

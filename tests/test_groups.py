@@ -15,7 +15,7 @@ shapes = st.lists(
         st.just(None).map(lambda _: said()),
         st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(lambda ids: asking(*ids)),
         st.sampled_from("abcd").map(result),
-        st.sampled_from("abcd").map(result),
+        st.builds(result, st.sampled_from("abcd"), interim=st.booleans()),
     ),
     max_size=12,
 )
@@ -40,8 +40,8 @@ def group_numbers(records: list[Record]) -> list[int]:
 
 
 def is_open(records: list[Record], index: int, call: str) -> bool:
-    """Whether a call may still be answered: nobody did, no user spoke, no other took its id."""
-    later = records[index + 1 :]
+    """Whether a call may still be answered: no user spoke, no other took its id, none is final."""
+    later = [record for record in records[index + 1 :] if not record.message.interim]
     return not any(record.role is Role.USER or call in record.calls for record in later)
 
 

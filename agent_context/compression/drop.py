@@ -93,7 +93,7 @@ def _stub(record: Record) -> Record | None:
     if message.extra.get("evicted"):
         return None
     text = f"[tool result of {len(message.text)} characters left out; message {message.id}]"
-    stub = Message.tool(record.calls[0], text, name=message.name)
+    stub = Message.tool(record.calls[0], text, name=message.name, interim=message.interim)
     return record_of(Message.model_validate({**dict(stub), "id": message.id, "evicted": True}))
 
 

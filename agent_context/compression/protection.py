@@ -68,7 +68,7 @@ def _owners(history: Records) -> Mapping[int, int]:
 def _whole_group(
     records: tuple[Record, ...], owners: Mapping[int, int], index: int
 ) -> frozenset[int]:
-    """The calls and all their results; nothing if there is no such message or one is missing.
+    """The calls and all their results; nothing if a final one is missing, or the message itself.
 
     A call that was never answered would be open again without the user's words behind it.
     """
@@ -76,7 +76,8 @@ def _whole_group(
     if owner is None:
         return frozenset()
     results = {place for place, other in owners.items() if other == owner}
-    answered = {call for place in results for call in records[place].calls}
+    final = [place for place in results if not records[place].interim]
+    answered = {call for place in final for call in records[place].calls}
     return (
         frozenset({owner, *results}) if answered.issuperset(records[owner].calls) else frozenset()
     )

@@ -198,7 +198,7 @@ def _calls(before: _Settled, records: Iterable[Record]) -> frozenset[str]:
 _PLAIN = frozenset({"role", "content", "tool_call_id"})
 _OURS = frozenset(
     {"reasoning", "interrupted", "leaked_markup", "finish_reason", "origin", "name", "tool_calls"}
-    | {OUTPUT_ITEMS}
+    | {"interim", OUTPUT_ITEMS}
     | _PLAIN
 )
 

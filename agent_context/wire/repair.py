@@ -125,9 +125,13 @@ _Answers = dict[int, list[int | None]]
 
 
 def _answers(records: Sequence[Record], notes: list[Note]) -> _Answers:
-    """A result goes to the nearest earlier call with its id; what finds none left is dropped."""
+    """A result goes to the nearest earlier call with its id; what finds none left is dropped.
+
+    An interim one makes way for the next.
+    """
     answers: _Answers = {}
     unanswered: dict[str, tuple[int, list[int]]] = {}
+    interim: dict[tuple[int, str], list[int]] = {}
     for index, record in enumerate(records):
         if not record.calls:
             continue
@@ -136,10 +140,19 @@ def _answers(records: Sequence[Record], notes: list[Note]) -> _Answers:
             unanswered.update((call, (index, places)) for call, places in _places(record.calls))
         elif (found := unanswered.get(record.calls[0])) is None:
             notes.append(Note(index, record.id, Change.DROPPED, "it answers no earlier call"))
-        elif not found[1]:
-            notes.append(Note(index, record.id, Change.DROPPED, "its call is already answered"))
         else:
-            answers[found[0]][found[1].pop()] = index
+            caller, places = found
+            interims = interim.setdefault((caller, record.calls[0]), [])
+            if not (places or interims):
+                notes.append(Note(index, record.id, Change.DROPPED, "its call is already answered"))
+                continue
+            place = places.pop() if places else interims.pop()
+            if (earlier := answers[caller][place]) is not None:
+                why = "a later result took its place"
+                notes.append(Note(earlier, records[earlier].id, Change.DROPPED, why))
+            answers[caller][place] = index
+            if record.interim:
+                interims.append(place)
     return answers
 
 

@@ -154,6 +154,17 @@ def test_orphans_and_second_results_are_dropped() -> None:
     ]
 
 
+def test_an_interim_result_makes_way_for_the_next() -> None:
+    early, later = result("a", "queued", interim=True), result("a", "half", interim=True)
+    final = result("a", "done")
+
+    assert contents(repaired([user(), asking("a"), early]))[2:] == ["queued"]
+    assert contents(repaired([user(), asking("a"), early, later]))[2:] == ["half"]
+    found = repaired_with_notes([user(), asking("a"), early, said("soon"), final, later])
+    assert contents(found.records)[2:] == ["done", "soon"]
+    assert [note.index for note in found.notes if note.what is Change.DROPPED] == [2, 5]
+
+
 def test_equal_ids_are_told_apart_together_with_their_results() -> None:
     records = [user(), asking("a", "a", ""), result("a", "1"), result("", "3"), result("a", "2")]
 
