@@ -1,11 +1,14 @@
 """Failures that were reported of other projects, and do not happen here.
 
 Each test names the report. What holds in general is shown by the property tests; these are the
-stories behind them.
+stories behind them. Each goes for conversations in memory and for kept ones, whose stores must hold
+at the end what the conversations hold; and no request may break a rule of any vendor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +26,11 @@ from agent_context import (
     EvictToolResults,
     Extend,
     Immutable,
+    Incremental,
     Len,
     Message,
     Messages,
+    ModelFacts,
     Send,
     SendOptions,
     SendStream,
@@ -34,18 +39,55 @@ from agent_context import (
     TextDelta,
     TokenBudget,
     ToolCall,
+    tiered,
 )
+from agent_context.conversation.opening import moment_at
 from agent_context.errors import CompressionError
 from agent_context.messages import ImagePart
+from agent_context.stores.sqlite import SqliteStore
+from agent_context.wire.repair import repaired
 from agent_context_backends.scripted import Hold, ScriptedBackend
+from tests.histories import DIALECTS
+from tests.wire.rules import record_faults
 
 WAIT = 20.0
 SYSTEM = Message.system("You are terse.")
 
+Started = Callable[..., tuple[ContextRef, ScriptedBackend]]
 
-def started(*script: Any, **settings: Any) -> tuple[ContextRef, ScriptedBackend]:
-    backend = ScriptedBackend(script)
-    return AgentContext.start(backend, immutable=[SYSTEM], **settings), backend
+
+@pytest.fixture(params=["in memory", "kept"])
+def started(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Started]:
+    """Starts conversations; looks at the end at what they sent and at what is kept of them."""
+    store = SqliteStore(tmp_path / "talk.db") if request.param == "kept" else None
+    begun: list[tuple[ContextRef, ScriptedBackend]] = []
+
+    def start(*script: Any, **settings: Any) -> tuple[ContextRef, ScriptedBackend]:
+        given = script[0] if script else None
+        backend = given if isinstance(given, ScriptedBackend) else ScriptedBackend(script)
+        ref = AgentContext.start(backend, immutable=[SYSTEM], store=store, **settings)
+        begun.append((ref, backend))
+        return begun[-1]
+
+    yield start
+    for ref, backend in begun:
+        check_requests(backend)
+        if store is not None:
+            kept = moment_at(store, ref.id).zones
+            assert [r.message for r in kept] == list(ref.ask(Messages()))
+        ref.stop()
+    if store is not None:
+        store.close()
+
+
+def check_requests(backend: ScriptedBackend) -> None:
+    for asked in backend.requests:
+        called: set[str] = set()
+        for record in asked.records:
+            assert record.role != "tool" or called.issuperset(record.calls)
+            called.update(record.calls)
+        for rules in DIALECTS:
+            assert record_faults(repaired(asked.records, rules), rules) == []
 
 
 def called(name: str) -> Message:
@@ -63,19 +105,25 @@ def paired(messages: tuple[Message, ...]) -> bool:
     return calls == results
 
 
-@pytest.mark.parametrize("strategy", [Summarize(keep=2), SlidingWindow(1), TokenBudget(300)])
-def test_no_result_outlives_its_call(strategy: Any) -> None:
-    """langchain#38352, langchain#33265, autogen#7955, litellm#10696, semantic-kernel#13062."""
-    ctx, _ = started("They looked things up.")
+@pytest.mark.parametrize(
+    "strategy",
+    [Summarize(keep=n) for n in range(9)]
+    + [SlidingWindow(1), TokenBudget(300), tiered(keep=2), EvictToolResults(0)],
+)
+def test_no_result_outlives_its_call(started: Started, strategy: Any) -> None:
+    """langchain#38352, #33265, openai-agents#4322, autogen#7955, litellm#10696, #6505,
+    semantic-kernel#13062."""
+    ctx, _ = started("They looked things up.", "Fine.")
     ctx.ask(Extend([message for name in "abc" for message in turn(name)]))
 
     ctx.ask(Compress(strategy))
+    ctx.ask(Send(messages=[Message.user("and?")]))
 
     assert paired(ctx.ask(Messages()))
     assert ctx.ask(Messages())[1].tool_call_id is None
 
 
-def test_a_call_and_its_result_may_be_far_apart() -> None:
+def test_a_call_and_its_result_may_be_far_apart(started: Started) -> None:
     """agent-framework#7212: grouping by adjacency."""
     ctx, _ = started()
     ctx.ask(Extend([*turn("a"), called("b"), Message.user("hurry"), Message.assistant("Soon.")]))
@@ -86,7 +134,7 @@ def test_a_call_and_its_result_may_be_far_apart() -> None:
     assert paired(ctx.ask(Messages()))
 
 
-def test_a_history_of_nothing_but_tools_can_be_cut() -> None:
+def test_a_history_of_nothing_but_tools_can_be_cut(started: Started) -> None:
     """strands harness-sdk#2173: no plain user message, so nothing could be trimmed."""
     ctx, _ = started()
     ctx.ask(Append(Message.user("go on until it is done")))
@@ -98,7 +146,23 @@ def test_a_history_of_nothing_but_tools_can_be_cut() -> None:
     assert paired(ctx.ask(Messages()))
 
 
-def test_a_pending_call_is_not_compressed_away() -> None:
+def test_an_interim_result_leaves_its_call_open(started: Started) -> None:
+    """adk-python#4740: a long call was compressed away, and its answer came later."""
+    ctx, backend = started("They looked things up.", "It is done.")
+    ctx.ask(Extend([*turn("a"), Message.user("book it"), called("book")]))
+    ctx.ask(Append(Message.tool("book", "queued", interim=True)))
+    ctx.ask(Append(Message.assistant("I have asked for it.")))
+
+    ctx.ask(Compress(Summarize(keep=0)))
+    ctx.ask(Append(Message.tool("book", "booked")))
+    ctx.ask(Send())
+
+    sent = [record.message.text for record in repaired(backend.requests[-1].records)]
+    assert "booked" in sent
+    assert "queued" not in sent
+
+
+def test_a_pending_call_is_not_compressed_away(started: Started) -> None:
     """adk-python#4740, #5602: a later answer found no call."""
     ctx, _ = started("They looked things up.")
     ctx.ask(Extend([*turn("a"), *turn("b"), Message.user("book it"), called("confirm")]))
@@ -109,7 +173,9 @@ def test_a_pending_call_is_not_compressed_away() -> None:
     assert paired(ctx.ask(Messages()))
 
 
-def test_a_call_that_nobody_will_answer_does_not_stop_compression_for_ever() -> None:
+def test_a_call_that_nobody_will_answer_does_not_stop_compression_for_ever(
+    started: Started,
+) -> None:
     """adk-python#7236."""
     ctx, _ = started("They looked things up.")
     ctx.ask(Extend([Message.user("go"), called("lost"), *turn("a"), *turn("b")]))
@@ -117,7 +183,7 @@ def test_a_call_that_nobody_will_answer_does_not_stop_compression_for_ever() -> 
     assert ctx.ask(Compress(Summarize(keep=4))).changed
 
 
-def test_an_error_is_not_a_summary() -> None:
+def test_an_error_is_not_a_summary(started: Started) -> None:
     """langchain#38867: the history became 'Error generating summary'."""
     ctx, _ = started(BackendError("429", kind=ErrorKind.RATE_LIMITED, retryable=False))
     ctx.ask(Extend([*turn("a"), *turn("b")]))
@@ -129,7 +195,61 @@ def test_an_error_is_not_a_summary() -> None:
     assert ctx.ask(Compressed()) == ()
 
 
-def test_what_is_added_while_compressing_is_kept_and_a_clear_stays_a_clear() -> None:
+def test_nothing_to_summarise_is_nothing_done(started: Started) -> None:
+    """langchain#39261: a placeholder took the place of the history."""
+    ctx, backend = started()
+    ctx.ask(Append(Message.user("hello")))
+
+    report = ctx.ask(Compress(Summarize(keep=0)))
+
+    assert not report.changed
+    assert backend.requests == []
+    assert ctx.ask(Incremental())[0].text == "hello"
+
+
+def test_a_summary_and_what_it_stands_for_change_places_at_once(started: Started) -> None:
+    """agent-framework#8099: messages were marked as left out, and the summary was not kept;
+    openai-agents#3116: a history was cleared, and what should follow was not added."""
+    ctx, _ = started("They looked things up.")
+    ctx.ask(Extend([*turn("a"), *turn("b")]))
+    seen = [ctx.ask(Messages())]
+    before = seen[0]
+
+    reply = ctx.actor_ref.ask(Compress(Summarize(keep=4)), block=False)
+    while len(seen[-1]) == len(before):
+        seen.append(ctx.ask(Messages()))
+
+    assert reply.get(timeout=WAIT).changed
+    assert set(seen[:-1]) == {before}
+    assert seen[-1][2:] == before[5:]
+    assert "They looked things up." in seen[-1][1].text
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize("window", [1_000, 2_000, 9_000])
+def test_an_overflowing_history_is_summarised_in_pieces_that_fit(
+    started: Started, window: int, thinks: bool
+) -> None:
+    """letta#3279: the summariser had the same window as the talk that was too long for it."""
+    backend = ScriptedBackend(
+        [lambda _: "They talked."] * 200,
+        facts=ModelFacts(context_window=window, max_output=window, thinks=thinks),
+    )
+    ctx, _ = started(backend, options=SendOptions(max_tokens=150), compression=Summarize(keep=2))
+    ctx.ask(Extend([Message.user("word " * 200) for _ in range(window // 25)]))
+
+    ctx.ask(Send(messages=[Message.user("and?")]))
+
+    facts = backend.model_facts(None)
+    for asked in backend.requests:
+        sizes = (backend.estimate_tokens(record.message, facts) for record in asked.records)
+        assert asked.options.max_tokens is not None
+        assert sum(sizes) + asked.options.max_tokens <= window
+
+
+def test_what_is_added_while_compressing_is_kept_and_a_clear_stays_a_clear(
+    started: Started,
+) -> None:
     """openai-agents-python#4679."""
     hold = Hold()
     ctx, _ = started(hold, "Stale.")
@@ -145,7 +265,7 @@ def test_what_is_added_while_compressing_is_kept_and_a_clear_stays_a_clear() -> 
     assert [message.text for message in ctx.ask(Messages())] == [SYSTEM.text, "fresh start"]
 
 
-def test_the_system_prompt_is_never_what_goes() -> None:
+def test_the_system_prompt_is_never_what_goes(started: Started) -> None:
     """semantic-kernel#12612."""
     ctx, _ = started()
     ctx.ask(Extend([*turn("a"), *turn("b")]))
@@ -155,7 +275,7 @@ def test_the_system_prompt_is_never_what_goes() -> None:
     assert ctx.ask(Immutable()) == (SYSTEM,)
 
 
-def test_evicting_results_frees_what_it_says() -> None:
+def test_evicting_results_frees_what_it_says(started: Started) -> None:
     """agent-framework#7393: the full text was inserted again."""
     ctx, _ = started()
     ctx.ask(Extend([message for name in "abcd" for message in turn(name)]))
@@ -166,7 +286,7 @@ def test_evicting_results_frees_what_it_says() -> None:
     assert ctx.ask(EstimateTokens()).incremental == report.after.incremental < before / 2
 
 
-def test_calls_count_and_images_do_not_count_as_text() -> None:
+def test_calls_count_and_images_do_not_count_as_text(started: Started) -> None:
     """llama_index#21950: calls counted nothing; langchain#40741: base64 counted as text."""
     call = ToolCall(id="c", name="write", arguments='{"text": "' + "word " * 400 + '"}')
     picture = ImagePart(url="data:image/png;base64," + "A" * 400_000, width=512, height=512)
@@ -179,7 +299,7 @@ def test_calls_count_and_images_do_not_count_as_text() -> None:
     assert 50 < images.ask(EstimateTokens()).incremental < 2_000
 
 
-def test_compression_does_not_fire_again_and_again() -> None:
+def test_compression_does_not_fire_again_and_again(started: Started) -> None:
     """letta#3242: two counters disagreed."""
     ctx, backend = started(
         "They talked.", *(f"Answer {n}." for n in range(8)),
@@ -194,7 +314,7 @@ def test_compression_does_not_fire_again_and_again() -> None:
     assert len(backend.requests) == 5
 
 
-def test_a_cancelled_stream_leaves_a_history_that_goes_on() -> None:
+def test_a_cancelled_stream_leaves_a_history_that_goes_on(started: Started) -> None:
     """openai-agents-python#1895, pydantic-ai#7977: an unanswered call made it unusable."""
     hold = Hold()
     ctx, backend = started([TextDelta("Let me"), hold], "Here you are.")
@@ -207,7 +327,7 @@ def test_a_cancelled_stream_leaves_a_history_that_goes_on() -> None:
     assert sent == [SYSTEM.text, "find it", "Let me", "and?"]
 
 
-def test_what_changes_every_turn_goes_last() -> None:
+def test_what_changes_every_turn_goes_last(started: Started) -> None:
     """home-generative-agent#617, bolna#817: a clock in the system prompt, no cache hit ever."""
     ctx, backend = started("1", "2")
 
@@ -218,7 +338,7 @@ def test_what_changes_every_turn_goes_last() -> None:
     assert second[: len(first) - 1] == first[:-1]
 
 
-def test_the_same_words_twice_are_two_turns() -> None:
+def test_the_same_words_twice_are_two_turns(started: Started) -> None:
     """agent-framework 1.23: the second identical turn was not stored."""
     ctx, _ = started("pong", "pong")
 

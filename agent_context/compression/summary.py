@@ -64,10 +64,11 @@ class Summariser:
         replaces, and for a group that is too long for the window even when it is clipped;
         `CompressionError` if the model can't be asked.
         """
-        options = self._summary_options(wish)
+        target = self._target(wish)
+        options = self._summary_options(target)
         ask = (record_of(self._model.backend.user_message(wish.prompt)),)
         compressed, usages = zones.compressed, list[Usage]()
-        for piece in self._pieces(zones, zones.incremental.take(cut), ask, options):
+        for piece in self._pieces(zones, zones.incremental.take(cut), ask, options, target):
             part = Zones(zones.immutable, compressed, piece)
             completion = await self._ask(part, ask, options)
             usages.append(completion.usage)
@@ -76,14 +77,23 @@ class Summariser:
         self._check_smaller(summary, Zones(EMPTY, zones.compressed, Vector.of(gone)))
         return summary, usages
 
-    def _summary_options(self, wish: Wish) -> SendOptions:
+    def _window(self) -> int:
         facts = self._model.backend.model_facts(self._options.model)
-        room = wish.target + (_ROOM_TO_THINK if facts.thinks else 0)
+        return self._options.context_window or facts.context_window
+
+    def _target(self, wish: Wish) -> int:
+        """Most tokens of the summary: there must be room for it and for what it is made of."""
+        return max(1, min(wish.target, self._window() // 4))
+
+    def _summary_options(self, target: int) -> SendOptions:
+        facts = self._model.backend.model_facts(self._options.model)
+        room = target + (_ROOM_TO_THINK if facts.thinks else 0)
+        most = min(facts.max_output, max(1, self._window() // 2))
         changes = {
             "scratch": (),
             "response_format": None,
             "stop": (),
-            "max_tokens": min(room, facts.max_output),
+            "max_tokens": min(room, most),
         }
         return self._options.model_copy(update=changes)
 
@@ -113,15 +123,23 @@ class Summariser:
             raise Refused(f"the summary takes {new} tokens instead of {old}; nothing was changed")
 
     def _pieces(
-        self, zones: Zones, history: Vector, ask: tuple[Record, ...], options: SendOptions
+        self,
+        zones: Zones,
+        history: Vector,
+        ask: tuple[Record, ...],
+        options: SendOptions,
+        target: int,
     ) -> Iterator[Vector]:
-        """`history` in runs of whole groups that fit the window beside everything else."""
+        """`history` in runs of whole groups that fit the window beside everything else.
+
+        That is a summary of the runs before, too, which takes as much as `target`.
+        """
         room = self._room(Zones(zones.immutable, zones.compressed), ask, options)
         sizes = self._model.sizes(history, options)
         if sum(sizes) <= room:
             yield history
             return
-        room -= options.max_tokens or 0
+        room -= target
         for start, end in _runs(history, sizes, room):
             piece = Vector.of(history.drop(start)[: end - start])
             if sum(sizes[start:end]) > room:
