@@ -1,14 +1,7 @@
 """Servers that nobody here wrote: llmock (PyPI) and aimock (npm)."""
 
 import json
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -31,6 +24,7 @@ from agent_context_backends.chat_completions import ChatCompletionsBackend
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.zhipu import ZhipuBackend
+from tests.support.model_servers import aimock_server, behave, llmock_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server, pytest.mark.timeout(60)]
 
@@ -43,43 +37,6 @@ WEATHER = Tool(
         "required": ["city"],
     },
 )
-
-
-def missing(why: str) -> None:
-    """At home a server may be missing; in CI it may not."""
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
-
-
-def served(command: list[str], port: int) -> Iterator[str]:
-    url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_for(url, process)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _wait_for(url: str, process: "subprocess.Popen[bytes]") -> None:
-    for _ in range(300):
-        assert process.poll() is None, "the server has ended"
-        try:
-            httpx.get(url, trust_env=False)
-        except httpx.TransportError:
-            time.sleep(0.1)
-        else:
-            return
-    pytest.fail("the server didn't start")
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
 
 
 async def answered(
@@ -115,24 +72,13 @@ def completion_in(events: list[StreamEvent]) -> Completion:
 
 @pytest.fixture(scope="module")
 def llmock() -> Iterator[str]:
-    program = Path(sys.executable).with_name("llmock")
-    if not program.exists():
-        missing("pip install llmock==0.2.2")
-    port = free_port()
-    yield from served(
-        [str(program), "serve", "--port", str(port), "--context-window", "2000"], port
-    )
+    yield from llmock_server()
 
 
 @pytest.fixture
 def fresh_llmock(llmock: str) -> str:
     httpx.post(f"{llmock}/_llmock/reset", trust_env=False)
     return llmock
-
-
-def behave(url: str, **behaviour: Any) -> None:
-    queued = httpx.post(f"{url}/_llmock/scenario", json={"behaviors": [behaviour]}, trust_env=False)
-    assert queued.status_code == 201, queued.text
 
 
 def llmock_backend(url: str, **options: Any) -> OpenAIBackend:
@@ -299,15 +245,7 @@ FIXTURES = {
 
 @pytest.fixture(scope="module")
 def aimock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = os.environ.get("AIMOCK_BIN") or shutil.which("aimock")
-    if not program:
-        missing("npm i @copilotkit/aimock@1.43.0, and AIMOCK_BIN=node_modules/.bin/aimock")
-    folder = tmp_path_factory.mktemp("aimock")
-    fixtures, config = folder / "fixtures.json", folder / "aimock.json"
-    fixtures.write_text(json.dumps(FIXTURES))
-    config.write_text(json.dumps({"llm": {"fixtures": str(fixtures)}}))
-    port = free_port()
-    yield from served([str(program), "--config", str(config), "--port", str(port)], port)
+    yield from aimock_server(tmp_path_factory.mktemp("aimock"), FIXTURES)
 
 
 VENDORS = [
