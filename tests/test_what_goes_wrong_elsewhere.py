@@ -146,6 +146,29 @@ def test_a_history_of_nothing_but_tools_can_be_cut(started: Started) -> None:
     assert paired(ctx.ask(Messages()))
 
 
+def test_a_turn_can_follow_calls_that_leave_no_room(started: Started) -> None:
+    """The same of what was said last: every later turn found the window full."""
+    ctx, backend = started("Never mind.", options=SendOptions(context_window=600, max_tokens=100))
+    ctx.ask(Extend([Message.user("find a"), called("a"), Message.tool("a", "found " * 600)]))
+
+    ctx.ask(Send(messages=[Message.user("leave it")]))
+
+    sent = [record.message.text for record in backend.requests[0].records]
+    assert sent[:2] + sent[3:] == [SYSTEM.text, "", "leave it"]
+    assert sent[2].startswith("[tool result of 3600 characters left out; message ")
+
+
+def test_a_turn_can_follow_words_that_leave_no_room(started: Started) -> None:
+    """The same without tools, and with a pair of calls that a stub would not shorten."""
+    ctx, backend = started("Never mind.", options=SendOptions(context_window=600, max_tokens=100))
+    call = ToolCall(id="c", name="write", arguments='{"text": "' + "word " * 600 + '"}')
+    ctx.ask(Extend([Message.assistant(tool_calls=[call]), Message.tool("c", "written")]))
+
+    ctx.ask(Send(messages=[Message.user("go on")]))
+
+    assert [record.message.text for record in backend.requests[0].records][1:] == ["go on"]
+
+
 def test_an_interim_result_leaves_its_call_open(started: Started) -> None:
     """adk-python#4740: a long call was compressed away, and its answer came later."""
     ctx, backend = started("They looked things up.", "It is done.")

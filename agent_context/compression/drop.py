@@ -59,7 +59,8 @@ class TokenBudget(Strategy):
 class EvictToolResults(Strategy):
     """Shorten all tool results but the newest `keep_last` to stubs that name their message.
 
-    Protected ones stay as they are, and don't count.
+    Protected ones stay as they are, and don't count. Where nothing else makes room for what comes
+    next, the newest are shortened too.
 
     The history that the conversation keeps is not touched, only what is sent.
     """
@@ -78,7 +79,7 @@ class EvictToolResults(Strategy):
             for i, record in enumerate(view.history)
             if record.role is Role.TOOL and i not in protected
         ]
-        old = results[: len(results) - self.keep_last]
+        old = results if view.followed else results[: len(results) - self.keep_last]
         stubs = {i: stub for i in old if (stub := _stub(view.history[i])) is not None}
         smaller = {
             i: stub for i, stub in stubs.items() if view.count(stub) < view.count(view.history[i])

@@ -80,11 +80,17 @@ class Compressor:
         self._editor = editor
 
     async def run(
-        self, strategy: Strategy, zones: Zones, budget: int, room: int | None = None
+        self,
+        strategy: Strategy,
+        zones: Zones,
+        budget: int,
+        room: int | None = None,
+        *,
+        followed: bool = False,
     ) -> Compaction | None:
         """What `strategy` makes of `zones`, or None if there is nothing to do.
 
-        It aims at `budget` tokens; the window has `room` for as many.
+        It aims at `budget` tokens; the window has `room` for as many. See `View` for `followed`.
 
         Raises `CompressionError` if a step fails or if the outcome isn't smaller.
         """
@@ -93,7 +99,7 @@ class Compressor:
         for step in strategy.steps:
             if step is not strategy and self._weigh(done.zones).total <= budget:
                 break
-            view = View(done.zones, self._count, budget, room)
+            view = View(done.zones, self._count, budget, room, followed)
             await self._step(step, done, view, last=step is strategy.steps[-1])
         if not done.names:
             return None

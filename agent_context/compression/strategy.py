@@ -26,6 +26,9 @@ class View:
     """Tokens that the three zones should take together."""
     room: int | None = None
     """Tokens that they can take together within the window; None if that is the budget."""
+    followed: bool = False
+    """Whether more is sent behind the history, and nothing else made room for it: then even what is
+    newest may go."""
 
     @property
     def history(self) -> Vector:
@@ -51,12 +54,16 @@ class View:
     def _cuts(self) -> Iterator[int]:
         return cuts(self.history, self.zones.open_calls)
 
+    @property
+    def _newest(self) -> int:
+        return len(self.history) - (0 if self.followed else 1)
+
     def newest_cut(self, *, keep: int) -> int:
-        """The newest legal cut that leaves at least `keep` messages and the newest group.
+        """The newest legal cut that leaves at least `keep` messages, and the newest group.
 
         0 if nothing would go.
         """
-        latest = min(len(self.history) - keep, len(self.history) - 1)
+        latest = min(len(self.history) - keep, self._newest)
         cut = next((cut for cut in self._cuts() if cut <= latest), 0)
         return cut if _frees(cut, self.protected()) else 0
 
@@ -70,7 +77,7 @@ class View:
         sizes = _sizes_from_end(self, protected)
         found = 0
         for cut in self._cuts():
-            if cut == len(self.history):
+            if cut > self._newest:
                 continue
             if found and sizes(cut) > room:
                 break

@@ -267,9 +267,7 @@ async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -
         raise _full(breakdown, "what can't be compressed is too much by itself")
     budget = int(room * _TARGET)
     try:
-        compaction = await compaction_of(
-            call.exchange, call.options, call.strategy, call.editor, zones, budget, room
-        )
+        compaction = await _compacted(call, zones, budget, room)
     except Refused as refusal:
         raise _full(breakdown, str(refusal)) from refusal
     if compaction is None:
@@ -279,6 +277,19 @@ async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -
         smaller = compaction.onto(zones)
         return zones if smaller is None else smaller
     return await swap(compaction)
+
+
+async def _compacted(call: Call, zones: Zones, budget: int, room: int) -> Compaction | None:
+    """What the turn's strategy makes of `zones`.
+
+    Where nothing else is left, what was said last may go too if the turn says something itself:
+    otherwise no turn could ever follow a group that leaves no room.
+    """
+    given = call.exchange, call.options, call.strategy, call.editor, zones, budget, room
+    compaction = await compaction_of(*given)
+    if compaction is None and call.records and not call.own:
+        return await compaction_of(*given, followed=True)
+    return compaction
 
 
 def _stored(breakdown: Breakdown) -> int:
@@ -293,6 +304,8 @@ async def compaction_of(
     zones: Zones,
     budget: int | None = None,
     room: int = 0,
+    *,
+    followed: bool = False,
 ) -> Compaction | None:
     """What `strategy` makes of `zones`; None if there is nothing to do.
 
@@ -309,7 +322,9 @@ async def compaction_of(
         editor=_guarded(editor, exchange.conversation_id),
     )
     factor = exchange.calibration.factor
-    return await compressor.run(strategy, zones, int(budget / factor), int(room / factor))
+    return await compressor.run(
+        strategy, zones, int(budget / factor), int(room / factor), followed=followed
+    )
 
 
 def _guarded(editor: Editor | None, conversation_id: str) -> Editor | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,3 +182,12 @@ def _owners(records: list[Record]) -> dict[int, int]:
         elif record.role is Role.ASSISTANT:
             latest |= dict.fromkeys(record.calls, index)
     return owners
+
+
+def test_with_more_behind_it_even_the_newest_may_go() -> None:
+    seen = replace(view(loop(1)[:3], budget=100), followed=True)
+
+    plans = [strategy.plan(seen) for strategy in (TokenBudget(), Summarize(0), EvictToolResults(3))]
+
+    assert [plan.cut for plan in plans if plan] == [3, 3, 0]
+    assert [list(plan.replaced) for plan in plans if plan] == [[], [], [2]]
