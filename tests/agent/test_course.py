@@ -29,7 +29,7 @@ from agent_context import (
     Extend,
     Fork,
     History,
-    Len,
+    Incremental,
     Message,
     Messages,
     Request,
@@ -61,7 +61,7 @@ steps = st.lists(
         st.tuples(st.just("stream"), st.lists(answers, max_size=3)),
         st.tuples(st.just("leave"), st.integers(0, 4)),
         st.tuples(st.just("decide"), st.sampled_from([True, False, "no"])),
-        st.tuples(st.just("compress"), st.integers(0, 4)),
+        st.tuples(st.sampled_from(["compress", "allow"]), st.integers(0, 4)),
         st.tuples(st.just("rewind"), st.integers(0, 9)),
         st.tuples(st.sampled_from(["restore", "fork", "append", "crash", "stop"]), st.none()),
     ),
@@ -159,6 +159,11 @@ class Course:
                     if await anext(stream, None) is None:
                         break
 
+    async def _allow(self, which: int) -> None:
+        await self._run(["pay"])
+        await self._compress(which)
+        await self._decide(True)
+
     async def _decide(self, decision: bool | str) -> None:
         waiting, before = self.pending, len(self.paid)
         if not waiting:
@@ -178,9 +183,12 @@ class Course:
     async def _rewind(self, back: int) -> None:
         ref = await self.conversation()
         self.pending = ()
-        length = await ref.aask(Len())
-        with contextlib.suppress(UsageMistake):  # what is compressed can't be cut
-            await ref.aask(Rewind(max(0, length - back)))
+        before = await ref.aask(Messages())
+        to = max(0, len(await ref.aask(Incremental())) - back)
+        if await ref.aask(Rewind(to)):
+            await ref.aask(Restore())
+            assert await ref.aask(Messages()) == before
+            await ref.aask(Rewind(to))
 
     async def _restore(self, _: None) -> None:
         ref = await self.conversation()
