@@ -18,6 +18,7 @@ from agent_context import (
     Append,
     BackendError,
     Clear,
+    Completion,
     Compress,
     Compressed,
     ContextRef,
@@ -31,6 +32,7 @@ from agent_context import (
     Message,
     Messages,
     ModelFacts,
+    Request,
     Send,
     SendOptions,
     SendStream,
@@ -39,6 +41,7 @@ from agent_context import (
     TextDelta,
     TokenBudget,
     ToolCall,
+    Usage,
     tiered,
 )
 from agent_context.conversation.opening import moment_at
@@ -111,7 +114,7 @@ def paired(messages: tuple[Message, ...]) -> bool:
     + [SlidingWindow(1), TokenBudget(300), tiered(keep=2), EvictToolResults(0)],
 )
 def test_no_result_outlives_its_call(started: Started, strategy: Any) -> None:
-    """langchain#38352, #33265, openai-agents#4322, autogen#7955, litellm#10696, #6505,
+    """langchain#38352, #33265, #35313, openai-agents#4322, autogen#7955, litellm#10696, #6505,
     semantic-kernel#13062."""
     ctx, _ = started("They looked things up.", "Fine.")
     ctx.ask(Extend([message for name in "abc" for message in turn(name)]))
@@ -310,7 +313,7 @@ def test_evicting_results_frees_what_it_says(started: Started) -> None:
 
 
 def test_calls_count_and_images_do_not_count_as_text(started: Started) -> None:
-    """llama_index#21950: calls counted nothing; langchain#40741: base64 counted as text."""
+    """llama_index#21950: calls counted nothing; langchain#40741, #39697: base64 counted as text."""
     call = ToolCall(id="c", name="write", arguments='{"text": "' + "word " * 400 + '"}')
     picture = ImagePart(url="data:image/png;base64," + "A" * 400_000, width=512, height=512)
     calls, _ = started()
@@ -318,8 +321,33 @@ def test_calls_count_and_images_do_not_count_as_text(started: Started) -> None:
     images, _ = started()
     images.ask(Append(Message.user(["What is this?", picture])))
 
+    sealed, _ = started()
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": "A" * 100_000}
+    sealed.ask(Append(Message.model_validate(
+        {"role": "assistant", "content": "Yes.", "output_items": [thought]}
+    )))  # fmt: skip
+
     assert calls.ask(EstimateTokens()).incremental > 400
     assert 50 < images.ask(EstimateTokens()).incremental < 2_000
+    assert sealed.ask(EstimateTokens()).incremental < 100
+
+
+def test_the_window_is_watched_in_the_tokens_of_the_vendor(started: Started) -> None:
+    """deepagents#520: what was counted was 22 % too little, so the window overflowed."""
+    counted: list[int] = []
+
+    def answer(asked: Request) -> Completion:
+        sizes = (backend.estimate_tokens(r.message, asked.facts) for r in asked.records)
+        counted.append(int(sum(sizes) * 1.3))
+        usage = Usage(input_tokens=counted[-1], output_tokens=60)
+        return Completion(message=Message.assistant("word " * 60), usage=usage)
+
+    options = SendOptions(context_window=2_000, max_tokens=200)
+    ctx, backend = started(*[answer] * 40, options=options, compression=TokenBudget())
+    for _ in range(40):
+        ctx.ask(Send(messages=[Message.user("word " * 60)]))
+
+    assert 1_000 < max(counted) <= 1_800
 
 
 def test_compression_does_not_fire_again_and_again(started: Started) -> None:
@@ -338,7 +366,7 @@ def test_compression_does_not_fire_again_and_again(started: Started) -> None:
 
 
 def test_a_cancelled_stream_leaves_a_history_that_goes_on(started: Started) -> None:
-    """openai-agents-python#1895, pydantic-ai#7977: an unanswered call made it unusable."""
+    """openai-agents-python#1895, pydantic-ai#7977, #4728: an unanswered call made it unusable."""
     hold = Hold()
     ctx, backend = started([TextDelta("Let me"), hold], "Here you are.")
     with ctx.ask(SendStream(messages=[Message.user("find it")])) as stream:

@@ -1,5 +1,8 @@
 """Whatever happens to a kept conversation of an agent: what is kept is what is live, nothing that
-was ever said is missing in its history, and every vendor takes each of its requests."""
+was ever said is missing in its history, and every vendor takes each of its requests.
+
+Elsewhere a transcript was another one once it was restored: strands harness-sdk#4027, #4087.
+"""
 
 from __future__ import annotations
 

@@ -363,7 +363,7 @@ async def test_the_same_words_are_as_many_turns(store: Store) -> None:
 
 
 async def test_what_is_said_between_runs_by_somebody_else_is_kept(store: Store) -> None:
-    """adk-python#5194: a session that had changed meanwhile was stale."""
+    """adk-python#5194, #1733: a session that had changed meanwhile was stale."""
     agent = agent_of(["1", "2"], store=store)
     session = agent.create_session("s")
     await agent.run("a", session=session)
