@@ -19,6 +19,7 @@ from benchmarks.report import Row, printed, table
 
 SCRIPTS = (
     "imports", "conversations", "requests", "cuts", "memory", "stores", "postgres", "streams",
+    "host", "sessions", "failover",
 )  # fmt: skip
 
 

@@ -260,8 +260,12 @@ class House:
         for seat in chosen:
             post(seat.actor_ref, Passivate(seat.used))
 
-    def park(self, unused_since: float) -> None:
-        """Have those end that were not used since then."""
+    def park(self, unused_since: float, timeout: float) -> bool:
+        """Have those end that were not used since then; whether they have, or said that they stay.
+
+        Raises `ConversationClosed`.
+        """
+        self.check_home()
         with self._changed:
             chosen = [
                 seat
@@ -271,6 +275,12 @@ class House:
             self._ask_to_end(chosen)
         for seat in chosen:
             post(seat.actor_ref, Passivate(unused_since))
+        end = time.monotonic() + timeout
+        return all(self._has_said(seat, end) for seat in chosen)
+
+    def _has_said(self, seat: HostSeat, end: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not seat.asked, end - time.monotonic())
 
     def _ask_to_end(self, seats: list[HostSeat]) -> None:
         for seat in seats:

@@ -34,15 +34,9 @@ from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.conversation.conftest import Seen
 from tests.host.conftest import WAIT, Gated, Start, at_once, until_parked
 
-LONG_AGO = float("inf")
-
 
 def park(host: Host) -> None:
-    """Ask all that are awake to end if they can, and wait until each has said what it does."""
-    house = host._house
-    house.park(LONG_AGO)
-    with house._changed:
-        assert house._changed.wait_for(lambda: house._leaving == 0, WAIT)
+    assert host.park(timeout=WAIT)
 
 
 def test_an_idle_conversation_is_parked_and_goes_on_when_asked(start: Start, store: Store) -> None:
