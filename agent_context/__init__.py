@@ -90,7 +90,7 @@ from agent_context.stream_events import (
     ToolCallDelta,
     UsageReported,
 )
-from agent_context.tools import Tool
+from agent_context.tools import Tool, tool
 from agent_context.zones import Zone
 
 __all__ = [
@@ -181,4 +181,5 @@ __all__ = [
     "UseBackend",
     "Zone",
     "tiered",
+    "tool",
 ]

@@ -91,6 +91,15 @@ class ContextRef:
             self._abandon(message)
             raise
 
+    def submit(self, message: Ask[R]) -> Reply[R]:
+        """Say `message` without waiting; the reply may be awaited on any loop, or left alone."""
+        self._refuse_inside(message)
+        return self._post(message)
+
+    def abandon(self, message: Ask[Any]) -> None:
+        """Say that nobody waits for the answer to `message` any more, which cancels its turn."""
+        self._abandon(message)
+
     async def zones(self) -> Zones:
         """What the conversation holds now, as a value. Takes no time that grows with length."""
         try:

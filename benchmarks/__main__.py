@@ -18,9 +18,19 @@ from collections.abc import Iterator
 from benchmarks.report import Row, printed, table
 
 SCRIPTS = (
-    "imports", "conversations", "requests", "cuts", "memory", "stores", "postgres", "streams",
-    "host", "sessions", "failover",
-)  # fmt: skip
+    "imports",
+    "conversations",
+    "requests",
+    "cuts",
+    "memory",
+    "stores",
+    "postgres",
+    "streams",
+    "agent",
+    "host",
+    "sessions",
+    "failover",
+)
 
 
 def rows(script: str, scale: float) -> Iterator[Row]:

@@ -103,9 +103,10 @@ def appended(conversations: int, appends: int) -> Row:
         appending.close()
         store.close()
     mine, bare = statistics.median(ours), statistics.median(floor)
+    talks = f"{conversations} conversation" + "s" * (conversations > 1)
     several = "s" if connections > 1 else ""
     return Row(
-        what=f"durable appends, {conversations} conversation{'s' if conversations > 1 else ''}",
+        what=f"durable appends to PostgreSQL, {talks}",
         figure=rate(mine),
         floor=f"plain inserts, {connections} connection{several}: {rate(bare)}",
         ratio=f"{mine / bare:.1f}",
@@ -126,7 +127,10 @@ def activated(entries: int, times: int, *, snapshot: int) -> Row:
         other.close()
     kind = f"{entries:,} entries" + (f", snapshot of {snapshot:,}" if snapshot else "")
     middle, worst = (1000 * quantile(times_taken, share) for share in (0.5, 0.99))
-    return Row(what=f"claim and load, {kind}: p50 / p99", figure=f"{middle:.1f} / {worst:.1f} ms")
+    return Row(
+        what=f"claim and load from PostgreSQL, {kind}: p50 / p99",
+        figure=f"{middle:.1f} / {worst:.1f} ms",
+    )
 
 
 def activation(store: PostgresStore) -> Callable[[], object]:

@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 import pykka
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How fast examples come says something of the machine, and nothing of what is tested.
+settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -32,8 +32,12 @@ def test_there_are_programs_to_run() -> None:
     "block", ALONE, ids=[f"line {README[: b.start()].count(chr(10)) + 1}" for b in ALONE]
 )
 def test_a_program_prints_what_the_readme_says(
-    block: re.Match[str], capsys: pytest.CaptureFixture[str]
+    block: re.Match[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     exec(compile(block["code"], "README.md", "exec"), {"__name__": "readme"})
 
     assert capsys.readouterr().out == (block["output"] or "")

@@ -7,11 +7,11 @@ import weakref
 from asyncio import to_thread
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, Protocol, cast, overload
 
-from agent_context.agent.keeping import load_state, save_state
+from agent_context.agent.keeping import StoreResults, load_state, save_state
 from agent_context.agent.request import AnyCounter, Requests
-from agent_context.agent.run import Asked, Run
+from agent_context.agent.run import SHORTENED, Asked, Run
 from agent_context.agent.steadfast import Background
 from agent_context.agent.updates import Emit, RunStream
 from agent_context.backend import ContextBackend
@@ -31,10 +31,29 @@ from agent_context.response import AgentResponse
 from agent_context.runtime import finalizer
 from agent_context.session import AgentSession
 from agent_context.stores.store import Store
-from agent_context.tools import Approve, Decision, Limits, MemoryResults, Tool, Toolbox, tool
+from agent_context.tools import (
+    Approve,
+    Decision,
+    Limits,
+    MemoryResults,
+    ResultKeeper,
+    Tool,
+    Toolbox,
+    tool,
+)
 from agent_context.tools.merging import ToolConflict
 
 __all__ = ["Agent", "Said"]
+
+
+class Hosts(Protocol):
+    """What gives out the conversations of a store; a `Host` does."""
+
+    @property
+    def store(self) -> Store: ...
+
+    async def aget(self, conversation_id: str, /) -> ContextRef: ...
+
 
 _One = str | Message | Mapping[str, Any]
 Said = _One | Iterable[_One]
@@ -68,6 +87,7 @@ class Agent:
         provider_timeout: Seconds that one call of a provider may take.
         store: Keeps what is said in sessions, under their ids: a session with an id that the store
             knows goes on where it was.
+        host: The same, for programs that have a host; it was made with this client.
     """
 
     def __init__(  # noqa: PLR0913 - an agent is described in one place
@@ -89,6 +109,7 @@ class Agent:
         on_provider_error: OnProviderError = "isolate",
         provider_timeout: float = 60.0,
         store: Store | None = None,
+        host: Hosts | None = None,
     ) -> None:
         self.client = checked("client", client, ContextBackend)
         self.name = name
@@ -111,12 +132,12 @@ class Agent:
         self.background = Background()
         self.max_rounds = max_rounds
         self._compression = compression
-        self._store = store
+        self._store = store if host is None else host.store
+        self._host = host
         self._waits = on_provider_error == "raise"
         self._approve = approve
         self._limits = limits
         self._results = MemoryResults()
-        self._cut: weakref.WeakSet[AgentSession] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return f"<agent {self.name or 'without a name'}>"
@@ -241,27 +262,40 @@ class Agent:
         conversation = session.conversation
         kept = self._store is not None and not alone
         if conversation is None or (kept and not conversation.actor_ref.is_alive()):
-            conversation = await self._started(session, self._store if kept else None)
+            conversation = await (self._kept(session) if kept else self._fresh(session))
         elif session.backend is not self.client:
             await conversation.aask(UseBackend(self.client, self.options))
         session.conversation, session.backend = conversation, self.client
         return conversation
 
-    async def _started(self, session: AgentSession, store: Store | None) -> ContextRef:
-        start = partial(
-            AgentContext.start,
+    async def _fresh(self, session: AgentSession) -> ContextRef:
+        return await self._filled(session, self._start(session))
+
+    async def _kept(self, session: AgentSession) -> ContextRef:
+        """The conversation that the store knows, with what providers remember of it."""
+        if self._host is not None:
+            conversation = await self._host.aget(session.session_id)
+        else:
+            conversation = await to_thread(self._start, session, self._store)
+        if self._store is not None:
+            await load_state(self._store, session)
+        return await self._filled(session, conversation)
+
+    def _start(self, session: AgentSession, store: Store | None = None) -> ContextRef:
+        conversation = AgentContext.start(
             self.client,
             options=self.options,
             compression=self._compression,
             id=session.session_id,
+            store=store,
         )
-        if store is None:
-            conversation = start()
-        else:
-            conversation = await to_thread(start, store=store)
-            await load_state(store, session)
+        # It ends with its session, in no hurry: a finalizer must not wait.
         ends = weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
         ends.atexit = False
+        return conversation
+
+    async def _filled(self, session: AgentSession, conversation: ContextRef) -> ContextRef:
+        """With what the session was told in another life."""
         empty = await conversation.aask(IsEmpty())
         if session.earlier and empty:
             await conversation.aask(FromJsonl(session.earlier))
@@ -272,13 +306,17 @@ class Agent:
         if self._store is not None:
             await save_state(self._store, session)
 
-    def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox:
+    def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox:
         """What runs the calls of a run."""
+        keeper: ResultKeeper = self._results
+        if self._store is not None and not alone:
+            keeper = StoreResults(self._store, session.session_id)
         return Toolbox(
             tools,
             limits=self._limits,
             approve=self._approve,
-            keeper=self._results,
+            keeper=keeper,
+            reader=SHORTENED in session.state,
             conversation_id=session.session_id,
         )
 

@@ -1,4 +1,4 @@
-"""What a session's providers remember, kept beside its conversation."""
+"""What is kept beside a session's conversation: its state, and long tool results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,32 @@ from agent_context.session import AgentSession
 from agent_context.stores.access import Access
 from agent_context.stores.store import Store
 
-__all__ = ["load_state", "save_state"]
+__all__ = ["StoreResults", "load_state", "save_state"]
 
 logger = logging.getLogger(__name__)
 
 _NAME: Final = "session"
+_RESULT: Final = "result/"
+
+
+class StoreResults:
+    """Keeps the full texts of long tool results beside their conversation."""
+
+    def __init__(self, store: Store, conversation_id: str) -> None:
+        self._store = store
+        self._id = conversation_id
+
+    async def keep(self, id: str, text: str) -> None:
+        """Keep a text. Raises `StoreError`."""
+        name, payload = f"{_RESULT}{id}", text.encode("utf-8", "surrogatepass")
+        await Access.of(self._store).read(self._store.attach, self._id, name, payload)
+
+    async def fetch(self, id: str) -> str | None:
+        """The text, or None if there is none of that id."""
+        payload = await Access.of(self._store).read(
+            self._store.attached, self._id, f"{_RESULT}{id}"
+        )
+        return None if payload is None else payload.decode("utf-8", "surrogatepass")
 
 
 async def load_state(store: Store, session: AgentSession) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from agent_context.agent.calls import check_decisions, closed, open_answer
 from agent_context.agent.request import Requests
@@ -20,6 +20,7 @@ from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
     ConversationClosed,
+    InvalidOptions,
     InvalidOutput,
     RunCancelled,
     WouldDeadlock,
@@ -35,10 +36,14 @@ from agent_context.ref import ContextRef
 from agent_context.response import AgentResponse, Diagnostic
 from agent_context.session import AgentSession
 from agent_context.tools import Decision, Tool, Toolbox
+from agent_context.tools.keeping import READER
 
-__all__ = ["Asked", "Conducts", "Run"]
+__all__ = ["SHORTENED", "Asked", "Conducts", "Run"]
 
 logger = logging.getLogger(__name__)
+
+SHORTENED: Final = "shortened_tool_results"
+"""In a session's state: some tool result was cut, so the tool that reads on is offered."""
 
 _inside: ContextVar[frozenset[int]] = ContextVar("_inside", default=frozenset())
 """The sessions in whose runs this code is called."""
@@ -72,7 +77,7 @@ class Conducts(Protocol):
 
     async def remember(self, session: AgentSession) -> None: ...
 
-    def toolbox(self, tools: Sequence[Tool], session: AgentSession) -> Toolbox: ...
+    def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox: ...
 
 
 class Run:
@@ -83,6 +88,7 @@ class Run:
         self._asked = asked
         self._emit = emit
         self._session = asked.session or AgentSession()
+        self._alone = asked.session is None
         self._turn: Turn | None = None
         self._last: str | None = None
         """The id of the last message that the conversation held when the run began."""
@@ -103,7 +109,12 @@ class Run:
         agent, session, context = self._agent, self._session, self._context
         if id(session) in _inside.get():
             raise WouldDeadlock(f"a run of {session!r} waits for this one: use another session")
-        if self._asked.options.on_busy == "reject" and session.runs.busy:
+        if (on_busy := self._asked.options.on_busy) in {"interrupt", "steer"}:
+            raise InvalidOptions(
+                f"on_busy: a run waits for its turn or is refused; to {on_busy} send to "
+                "session.conversation"
+            )
+        if on_busy == "reject" and session.runs.busy:
             raise ConversationBusy(f"{session!r} has a run already, and on_busy is 'reject'")
         leave = await session.runs.enter()
         token = _inside.set(_inside.get() | {id(session)})
@@ -129,7 +140,7 @@ class Run:
 
     async def _respond(self) -> AgentResponse:
         agent, session, context = self._agent, self._session, self._context
-        conversation = await agent.conversation_of(session, alone=self._asked.session is None)
+        conversation = await agent.conversation_of(session, alone=self._alone)
         session.touch_request_hash(context.input_messages)
         context.said_before = before = await session.said_before()
         self._last = before[-1].id if before else None
@@ -138,7 +149,7 @@ class Run:
         self._rename_known(before)
         await agent.chain.before(agent, session, context)
         tools = agent.requests.tools_for(context, self._asked.tools)
-        toolbox = agent.toolbox(tools, session)
+        toolbox = agent.toolbox(tools, session, alone=self._alone)
         if waiting is not None:
             pending = await self._resume(conversation, toolbox, waiting)
             if pending:
@@ -164,6 +175,9 @@ class Run:
             completion = await turn.streamed(request, rounds, self._emit)
         self._said += [*rounds.said, completion.message]
         self._usages += [*rounds.usages, completion.usage]
+        if any(offered.name == READER for offered in toolbox.tools):
+            # Later runs offer it too: what was shortened is still in the history.
+            self._session.state[SHORTENED] = True
         return completion, bound.pending
 
     async def _typed(
@@ -249,14 +263,14 @@ class Run:
             await self._after()
         finally:
             leave()
-            if self._asked.session is None and session.conversation is not None:
+            if self._alone and session.conversation is not None:
                 session.conversation.actor_ref.stop(block=False)
 
     async def _after(self) -> None:
         try:
             await self._agent.chain.after(self._agent, self._session, self._context)
         finally:
-            if self._asked.session is not None and self._session.conversation is not None:
+            if not self._alone and self._session.conversation is not None:
                 await self._agent.remember(self._session)
 
     async def _left(self) -> AgentResponse | None:

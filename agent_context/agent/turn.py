@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import pykka
 from msgspec import Struct
@@ -15,9 +14,9 @@ from agent_context.errors import ConversationClosed
 from agent_context.messages import Completion, Message, Usage
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
-from agent_context.ref import Abandoned, ContextRef
+from agent_context.ref import ContextRef
 from agent_context.rounds import Round, ToolLoop
-from agent_context.runtime import Reply, post
+from agent_context.runtime import Reply
 from agent_context.stream import Stream
 
 __all__ = ["Request", "Rounds", "Turn"]
@@ -69,13 +68,12 @@ class Turn:
             loop=loop,
         )
         try:
-            asked = self._conversation.actor_ref.ask(send, block=False)
-            self._reply = cast("Reply[Completion]", asked)
+            self._reply = self._conversation.submit(send)
             return await self._reply
         except pykka.ActorDeadError:
             raise ConversationClosed(f"{self._conversation!r} was stopped") from None
         except asyncio.CancelledError:
-            post(self._conversation.actor_ref, Abandoned(send))
+            self._conversation.abandon(send)
             raise
 
     async def streamed(self, request: Request, loop: ToolLoop, emit: Emit) -> Completion:

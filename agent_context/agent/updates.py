@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from agent_context.errors import UsageMistake
+from agent_context.errors import RunCancelled, UsageMistake
 from agent_context.messages import FinishReason, Message, ToolCall, Usage
 from agent_context.response import AgentResponse
 from agent_context.runtime import finalizer
@@ -81,6 +81,8 @@ class _Feed:
     async def drive(self, run: _Driver) -> None:
         try:
             self.response = await run(self.waiting.put_nowait)
+        except asyncio.CancelledError:
+            self.error = RunCancelled("the run was cancelled before its end")
         except BaseException as error:  # noqa: BLE001 - raised where the stream is read
             self.error = error
         finally:

@@ -1,7 +1,7 @@
 """What stands around a run: the seam to context providers, their chain, and those that ship."""
 
 from agent_context.providers.clock import ClockProvider
-from agent_context.providers.compression import CompressionProvider
+from agent_context.providers.compression import CompressionProvider, ModelCounter
 from agent_context.providers.context import ContextResult, SessionContext
 from agent_context.providers.database import SqliteHistoryProvider
 from agent_context.providers.documents import DocumentsProvider
@@ -28,6 +28,7 @@ __all__ = [
     "FileHistoryProvider",
     "HistoryProvider",
     "InMemoryHistoryProvider",
+    "ModelCounter",
     "RecallProvider",
     "SessionContext",
     "SkillsProvider",

@@ -22,13 +22,33 @@ from agent_context.session import AgentSession
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 
-__all__ = ["AnyStrategy", "CompressionProvider", "Counter", "compress", "input_budget"]
+__all__ = [
+    "AnyStrategy",
+    "CompressionProvider",
+    "Counter",
+    "ModelCounter",
+    "compress",
+    "input_budget",
+]
 
 
 class Counter(Protocol):
     """Counts the tokens of messages."""
 
     def count_tokens(self, messages: Sequence[Message], /) -> int: ...
+
+
+class ModelCounter:
+    """Counts as the library does for a model: by its vocabulary, with what its template adds."""
+
+    def __init__(self, client: ContextBackend, model: str | None = None) -> None:
+        self._client = client
+        self._model = model
+
+    def count_tokens(self, messages: Sequence[Message], /) -> int:
+        """Tokens of these messages in a request."""
+        facts = self._client.model_facts(self._model)
+        return sum(self._client.estimate_tokens(message, facts) for message in messages)
 
 
 class _Compresses(Protocol):

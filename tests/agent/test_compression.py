@@ -21,7 +21,7 @@ from agent_context import (
     TokenBudget,
 )
 from agent_context.errors import InvalidOptions
-from agent_context.providers.compression import input_budget
+from agent_context.providers.compression import ModelCounter, input_budget
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts
 
@@ -212,6 +212,24 @@ async def test_a_strategy_that_fails_lets_everything_go_out(
 def test_the_input_budget_is_the_window_without_the_answer() -> None:
     assert SMALL.input_budget == 800
     assert ModelFacts(context_window=100, max_output=300).input_budget == 0
+
+
+async def test_a_models_own_counter_tells_when_it_is_too_much() -> None:
+    client = ScriptedBackend(["1", "2", "3"], facts=SMALL)
+    agent = client.as_agent(
+        compression_strategy=SlidingWindow(1), token_counter=ModelCounter(client)
+    )
+
+    await talked(agent, "word " * 500, "b", "word " * 500)
+
+    assert [text[:8] for text in sent(agent)] == ["user: b", "assistan", "user: wo"]
+
+
+def test_a_character_of_chinese_counts_as_about_a_token() -> None:
+    counter = ModelCounter(ScriptedBackend(facts=SMALL))
+    text = "今天天气很好我们去公园散步吧" * 10
+
+    assert 0.5 <= counter.count_tokens([Message.user(text)]) / len(text) <= 1.5
 
 
 async def test_tools_count_as_part_of_a_request() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent_context import ContextProvider, Message, TextDelta
-from agent_context.errors import ConversationClosed, RunCancelled
+from agent_context.errors import ConversationClosed, RunCancelled, StoreCorrupt
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context_backends.scripted import Hold
@@ -112,6 +113,8 @@ async def test_a_reader_that_is_cancelled_ends_the_run() -> None:
 
     assert isinstance(provider.invoked[0][4], RunCancelled)
     assert provider.invoked[0][3] is None
+    with pytest.raises(RunCancelled):
+        _ = stream.response
 
 
 async def test_who_is_cancelled_while_waiting_for_a_turn_leaves_the_queue() -> None:
@@ -178,6 +181,17 @@ def test_what_providers_remember_outlives_the_process(tmp_path: Path) -> None:
         assert sent(agent)[0] == f"system: run {number}"
 
 
+async def test_a_kept_state_that_can_not_be_read_is_an_error_that_says_so() -> None:
+    store = MemoryStore()
+    agent = agent_of(["hi"], store=store)
+    session = agent.create_session("s")
+    await agent.run("go", session=session, wait_for_persistence=True)
+    store.attach("s", "session", b"{")
+
+    with pytest.raises(StoreCorrupt, match="the state of <session s> can't be read"):
+        await agent_of(["hi"], store=store).run("go", session=agent.create_session("s"))
+
+
 async def test_a_state_that_can_not_be_kept_is_logged_and_the_run_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -189,6 +203,25 @@ async def test_a_state_that_can_not_be_kept_is_logged_and_the_run_goes_on(
 
     assert response.text == "hi"
     assert "state['x']: a object can't be kept" in caplog.text
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_a_conversation_ends_with_its_session(alone: bool) -> None:
+    refs: list[Any] = []
+
+    class Looks(ContextProvider):
+        async def before_run(self, *, session: Any, **_: Any) -> None:
+            refs.append(session.conversation.actor_ref)
+
+    agent = agent_of(["hi"], context_providers=[Looks()])
+    session = None if alone else agent.create_session()
+    await agent.run("a", session=session)
+    await agent.drain()
+
+    del session
+    gc.collect()
+
+    assert await asyncio.to_thread(refs[0].actor_stopped.wait, WAIT)
 
 
 async def test_runs_without_a_session_are_not_kept() -> None:

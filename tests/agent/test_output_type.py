@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import BaseModel
 
 from agent_context import AgentUpdate, FinishReason
 from agent_context.errors import InvalidOutput
+from agent_context.providers import FileHistoryProvider
 from tests.agent.conftest import Gives, agent_of, calls, requests, sent, texts
 
 
@@ -49,6 +52,20 @@ async def test_an_answer_that_is_none_may_be_mended_once() -> None:
     assert "people" in sent(agent)[-1]
     assert len(await session.get_messages()) == 4
     assert response.usage.output_tokens
+
+
+async def test_an_answer_is_mended_with_a_history_elsewhere_too(tmp_path: Path) -> None:
+    provider = FileHistoryProvider(tmp_path)
+    agent = agent_of(["hi", "no", ROME], context_providers=[provider])
+    session = agent.create_session("s")
+    await agent.run("hello", session=session)
+
+    response = await agent.run("Which city?", output_type=City, session=session)
+
+    assert isinstance(response.value, City)
+    *said, complaint = sent(agent)
+    assert said == ["user: hello", "assistant: hi", "user: Which city?", "assistant: no"]
+    assert complaint.startswith("user: The answer is not what was asked for")
 
 
 async def test_an_answer_that_stays_wrong_is_an_error_that_providers_are_told() -> None:

@@ -22,6 +22,7 @@ from agent_context import (
     Message,
     ReasoningDelta,
     Role,
+    Send,
     SendOptions,
     StreamEvent,
     TextDelta,
@@ -416,6 +417,37 @@ async def test_a_run_may_refuse_to_wait() -> None:
 
     hold.release()
     await first
+
+
+@pytest.mark.parametrize("on_busy", ["interrupt", "steer"])
+async def test_a_run_can_not_barge_in_but_a_user_can_still_steer(on_busy: Any) -> None:
+    agent = agent_of([])
+
+    with pytest.raises(InvalidOptions, match=f"to {on_busy} send to session.conversation"):
+        await agent.run("a", options=SendOptions(on_busy=on_busy))
+
+
+async def test_what_is_said_to_the_conversation_meanwhile_joins_the_next_round() -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        entered.set()
+        await go_on.wait()
+        return "found"
+
+    agent = agent_of([calls("slow"), "both"], tools=[slow])
+    session = agent.create_session()
+    run = asyncio.create_task(agent.run("look", session=session))
+    await entered.wait()
+    assert session.conversation is not None
+    steer = SendOptions(on_busy="steer")
+    session.conversation.tell(Send(steer, [Message.user("and be quick")]))
+    await session.get_messages()
+    go_on.set()
+
+    await run
+
+    assert sent(agent)[-1] == "user: and be quick"
 
 
 async def test_equal_turns_are_all_kept() -> None:

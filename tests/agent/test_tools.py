@@ -16,10 +16,12 @@ from agent_context import (
     Message,
     Role,
     Tool,
+    ToolCall,
 )
 from agent_context.errors import InvalidOptions, TurnAborted
+from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
-from agent_context.tools import FunctionTool, ToolContext, tool
+from agent_context.tools import FunctionTool, Limits, ToolContext, tool
 from tests.agent.conftest import Gives, Works, agent_of, calls, requests, sent, texts
 
 
@@ -207,6 +209,29 @@ async def test_tools_run_on_the_callers_loop_and_know_their_conversation() -> No
     assert seen == [asyncio.get_running_loop(), "s"]
 
 
+@pytest.mark.parametrize("store", [None, MemoryStore()], ids=["memory", "store"])
+async def test_a_long_result_can_be_read_on_in_a_later_run(store: MemoryStore | None) -> None:
+    long = "".join(f"{number:04}" for number in range(1_000))
+    more = ToolCall(id="r", name="read_tool_result", arguments='{"id": "list", "offset": 2000}')
+    agent = agent_of(
+        [calls("list"), "noted", Message.assistant(tool_calls=[more]), "done"],
+        tools=[named("list", long)],
+        limits=Limits(max_result=200),
+        store=store,
+    )
+    session = agent.create_session("s")
+    await agent.run("go", session=session)
+
+    response = await agent.run("go on", session=session)
+
+    assert ("read_tool_result" in dict(told(agent, 0)), told(agent)[-1][0]) == (
+        False,
+        "read_tool_result",
+    )
+    assert "0500" in response.messages[1].text
+    assert "0549" in response.messages[1].text
+
+
 def careful(says: str = "deleted") -> FunctionTool:
     return tool(lambda: says, name="delete", description="Delete all.", approval="require")
 
@@ -249,6 +274,63 @@ async def test_without_a_decision_the_call_still_waits() -> None:
 
     assert [call.id for call in again.pending] == ["delete"]
     assert len(requests(agent)) == 1
+
+
+async def test_all_calls_of_an_answer_wait_for_the_last_decision() -> None:
+    agent = agent_of([calls("delete", "other"), "done"], tools=[careful(), again()])
+    session = agent.create_session()
+    await agent.run("go", session=session)
+
+    half = await agent.run(session=session, approvals={"delete": True})
+    whole = await agent.run(session=session, approvals={"delete": True, "other": False})
+
+    assert [call.id for call in half.pending] == ["other"]
+    assert half.completion is None
+    assert whole.text == "done"
+    assert whole.messages[1].text == "deleted"
+    assert "not allowed" in whole.messages[2].text
+
+
+def again() -> FunctionTool:
+    return tool(lambda: "x", name="other", description="", approval="require")
+
+
+async def test_a_resumed_run_tells_its_listeners_what_came_of_the_calls() -> None:
+    agent = agent_of([calls("delete"), "done"], tools=[careful()])
+    session = agent.create_session()
+    waits = await agent.run("go", session=session, stream=True).get_final_response()
+
+    stream = agent.run(session=session, approvals={"delete": True}, stream=True)
+    updates = [update async for update in stream]
+
+    assert [call.id for call in waits.pending] == ["delete"]
+    assert texts(updates[0].results) == ["deleted"]
+    assert "".join(update.text for update in updates) == "done"
+
+
+async def test_an_allowed_call_that_is_cut_short_leaves_no_open_call() -> None:
+    entered = asyncio.Event()
+
+    async def hangs() -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    hanging = tool(hangs, name="delete", description="", approval="require")
+    agent = agent_of([calls("delete"), "next"], tools=[hanging])
+    session = agent.create_session()
+    await agent.run("go", session=session)
+    run = asyncio.create_task(agent.run(session=session, approvals={"delete": True}))
+    await entered.wait()
+    run.cancel()
+    await asyncio.wait([run])
+
+    response = await agent.run("again", session=session)
+
+    stored = await session.get_messages()
+    assert [m.role.value for m in stored] == ["user", "assistant", "tool", "user", "assistant"]
+    assert "[interrupted]" in stored[2].text
+    assert response.text == "next"
 
 
 async def test_a_user_who_goes_on_talking_leaves_the_call_undone() -> None:

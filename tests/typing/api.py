@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from typing import assert_type
 
 from agent_context import (
+    Agent,
     AgentContext,
+    AgentResponse,
+    AgentSession,
+    AgentUpdate,
     Append,
     Cancel,
     Completion,
@@ -30,6 +34,7 @@ from agent_context import (
     PrefixReport,
     Remove,
     Role,
+    RunStream,
     Send,
     SendOptions,
     SendStream,
@@ -129,3 +134,18 @@ async def hosts(store: Store, backend: ContextBackend) -> None:
     async with Host(store, lambda name: Setup(backend, immutable=[Message.system(name)])) as host:
         assert_type(await host.aget("c", patience=5), ContextRef)
         assert_type(await host.adrain(), bool)
+
+
+async def with_an_agent(backend: ContextBackend) -> None:
+    agent = backend.as_agent("Be brief.", name="Bob")
+    assert_type(agent, Agent)
+    session = agent.create_session()
+    assert_type(session, AgentSession)
+    assert_type(await agent.run("hi", session=session), AgentResponse)
+    stream = agent.run("hi", stream=True)
+    assert_type(stream, RunStream)
+    async for update in stream:
+        assert_type(update, AgentUpdate)
+    assert_type(stream.response, AgentResponse)
+    assert_type(agent.run_sync([Message.user("hi"), "more"]), AgentResponse)
+    assert_type(await session.get_messages(), list[Message])

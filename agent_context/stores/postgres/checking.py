@@ -27,10 +27,6 @@ select current_setting('server_version_num')::integer, current_setting('server_v
     extract(epoch from clock_timestamp())::float8
 """
 _COMMIT: Final = "update {s}.version set checked_at = clock_timestamp()"
-_LONGEST: Final = """
-select coalesce(extract(epoch from max(clock_timestamp() - xact_start)), 0)::float8
-from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid()
-"""
 
 
 def check(database: Database, lease: Lease) -> Sequence[Finding]:
@@ -57,7 +53,6 @@ def _findings(database: Database, connection: Connection, lease: Lease) -> Itera
     found = version(database, connection)
     yield Finding("schema", found == LATEST, f"{database.schema} has version {found} of {LATEST}")
     yield _commits(database, connection)
-    yield _feed(database, connection)
     yield _lease(lease)
 
 
@@ -69,12 +64,6 @@ def _commits(database: Database, connection: Connection) -> Finding:
         times.append(time.perf_counter() - begun)
     typical = median(times)
     return Finding("commit", typical < SLOW, f"a durable commit takes {typical * 1000:.1f} ms")
-
-
-def _feed(database: Database, connection: Connection) -> Finding:
-    [(longest,)] = fetched(connection, database.sql(_LONGEST), {})
-    text = f"the oldest transaction that holds the feed back is {longest:.0f} s old"
-    return Finding("feed", longest < APART, text)
 
 
 def _lease(lease: Lease) -> Finding:

@@ -16,7 +16,7 @@ from agent_context.errors import InvalidOptions, StoreUnavailable
 from agent_context.runtime.process import Process, closed_by_fork
 from agent_context.stores.postgres.failures import CONFLICTS, meant
 
-__all__ = ["Connection", "Database", "Params", "Rows", "fetched"]
+__all__ = ["MARK", "Connection", "Database", "Params", "Rows", "fetched"]
 
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -25,6 +25,10 @@ Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 TRIES: Final = 3
 """How often one piece of work is begun, on a new connection or after a conflict."""
+
+# Held by connections that write entries, and looked for by who reads the feed.
+_MARK: Final = "select pg_advisory_lock_shared(%(mark)s, hashtext(%(schema)s))"
+MARK: Final = 1633906798
 
 # An acknowledged write must outlast the server, whatever the database's own default is. A statement
 # that waits for a lock ends, and whoever stops in the middle of a transaction lets go of its own.
@@ -41,11 +45,15 @@ select set_config('statement_timeout', %(limit)s, false),
 class Database:
     """A few connections, each opened when first needed and anew when it was lost.
 
-    They are in autocommit mode: a statement by itself is a transaction.
+    They are in autocommit mode: a statement by itself is a transaction. If they are `marked`, those
+    who read the feed wait for what they write.
     """
 
-    def __init__(self, dsn: str, *, schema: str, limit: int, timeout: float) -> None:
+    def __init__(
+        self, dsn: str, *, schema: str, limit: int, timeout: float, marked: bool = False
+    ) -> None:
         self.schema = schema
+        self._marked = marked
         self.timeout = timeout
         self._info = _conninfo(dsn, timeout)
         self.where = _where(self._info)
@@ -105,6 +113,8 @@ class Database:
             raise meant(error, where=self.where) from error
         try:
             connection.execute(_SETTINGS, limits)
+            if self._marked:
+                connection.execute(_MARK, {"mark": MARK, "schema": self.schema})
         except BaseException as error:
             connection.close()
             if isinstance(error, psycopg.Error):

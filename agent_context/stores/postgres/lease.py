@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Final
 from uuid import uuid4
@@ -68,19 +69,28 @@ class Lease:
         """Seconds since it was renewed."""
         return time.monotonic() - self._renewed
 
+    def stop(self) -> None:
+        """Have its thread end it soon. A finalizer may call it anywhere."""
+        self._ended.set()
+
     def end(self) -> None:
         """Let others take at once what the store owns."""
-        self._ended.set()
+        self.stop()
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
-        if self.held:
+        self._database.close()
+
+    def _run(self) -> None:
+        self._renew()
+        with suppress(StoreError):
             self._database.run(
                 lambda connection: connection.execute(self._database.sql(_END), {"id": self.owner})
             )
+        self._database.close()
 
-    def _run(self) -> None:
+    def _renew(self) -> None:
         failing = False
         while not self._ended.wait(self.seconds / BEATS):
             try:

@@ -9,10 +9,9 @@ from agent_context.stores.postgres.database import Connection, Database, fetched
 
 __all__ = ["LATEST", "migrate", "prepare", "version"]
 
-# An entry's position is the number of its transaction, moved left by 20 bits, and its place in that
-# transaction. So what a later transaction writes stands behind, and to a reader that stops at the
-# oldest one still running no entry ever appears behind those that it read. `base` is added to the
-# numbers after a dump was loaded into a server that hasn't counted so far.
+# An entry's position is the number of its transaction, moved left by 20 bits, and its place in it;
+# feeding.py says why. `base` is added to the numbers after a dump was loaded into a server that
+# hasn't counted so far.
 #
 # `points` says after which entries of a conversation forks begin that are there, or that have such
 # forks themselves.

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from agent_context.stores.fence import gone, unknown
 from agent_context.stores.postgres.database import Connection, Database, Rows, fetched
-from agent_context.stores.store import About, Entry, Fed, Log, Parent, Snapshot
+from agent_context.stores.store import About, Entry, Log, Parent, Snapshot
 
-__all__ = ["about", "conversations", "entries", "feed", "find", "load", "loaded"]
+__all__ = ["about", "conversations", "entries", "find", "load", "loaded"]
 
 MAX: Final = (1 << 63) - 1
 
@@ -35,16 +35,6 @@ _FIND: Final = """
 select e.seq, e.kind, e.payload, e.at, e.key
 from {s}.event e join {s}.conversation c on c.id = e.conv_id
 where e.conv_id = %(id)s and e.key = %(key)s and not c.deleted
-"""
-# Transactions before the oldest that still runs are over: nothing can be added before them.
-_FEED: Final = """
-select e.pos, e.conv_id, e.seq, e.kind, e.payload, e.at, e.key
-from {s}.event e join {s}.conversation c on c.id = e.conv_id
-where not c.deleted and e.pos > %(after)s and e.pos < (
-    select (v.base + pg_snapshot_xmin(pg_current_snapshot())::text::bigint) << 20
-    from {s}.version v
-)
-order by e.pos limit %(limit)s
 """
 _ABOUT: Final = """
 select id, head, created_at, updated_at, metadata::text, owner, parent_id, parent_seq
@@ -110,15 +100,6 @@ def find(database: Database, conversation_id: str, key: str) -> Entry | None:
     """As `Store.find` says."""
     found = _entries(database.rows(_FIND, {"id": conversation_id, "key": key}))
     return found[0] if found else None
-
-
-def feed(database: Database, *, after: int, limit: int) -> Sequence[Fed]:
-    """As `Store.feed` says."""
-    rows = database.rows(_FEED, {"after": after, "limit": max(limit, 0)})
-    return [
-        Fed(position=position, conversation_id=conversation_id, entry=Entry(*entry))
-        for position, conversation_id, *entry in rows
-    ]
 
 
 def about(database: Database, conversation_id: str) -> About | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from agent_context.stores.fence import checked_text
 from agent_context.stores.postgres import (
     checking,
     claims,
+    feeding,
     migrations,
     reading,
     searching,
@@ -55,7 +56,7 @@ class PostgresStore(Store):
         schema: str = SCHEMA,
         lease: float = 5.0,
         node: str | None = None,
-        connections: int = 5,
+        connections: int = 4,
         timeout: float = 10.0,
     ) -> None:
         """Connect, and make the tables in a database that has none.
@@ -72,9 +73,13 @@ class PostgresStore(Store):
         except BaseException:
             self._database.close()
             raise
-        # Apart from the others, so that no rush of theirs can delay a sign of life.
-        self._pulse = _database(dsn, schema, 1, min(timeout, lease))
-        self._lease = Lease(self._pulse, seconds=lease, node=node)
+        # Apart from the others: one writes all entries, and no rush can delay a sign of life.
+        self._writer = _database(dsn, schema, 1, timeout, marked=True)
+        pulse = _database(dsn, schema, 1, min(timeout, lease))
+        self._lease = Lease(pulse, seconds=lease, node=node)
+        # A store that nobody has any more owns nothing.
+        self._farewell = weakref.finalize(self, _let_go, self._database, self._writer, self._lease)
+        self._farewell.atexit = False
         self._writing = Lock()
         self._closing = Lock()
         self._closed = False
@@ -102,7 +107,7 @@ class PostgresStore(Store):
     def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
         # One at a time: so the feed has the entries of a conversation in their own order.
         with self._writing:
-            return writing.write(self._database, batch)
+            return writing.write(self._writer, batch)
 
     def save_snapshot(self, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
         upkeep.save_snapshot(self._database, conversation_id, epoch, snapshot)
@@ -119,7 +124,7 @@ class PostgresStore(Store):
         return reading.find(self._database, conversation_id, key)
 
     def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Fed]:
-        return reading.feed(self._database, after=after, limit=limit)
+        return feeding.feed(self._database, after=after, limit=limit)
 
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
         return searching.search(self._database, conversation_id, text, limit=limit)
@@ -157,17 +162,24 @@ class PostgresStore(Store):
             if self._closed or not self._database.at_home:
                 return
             self._closed = True
-            self._database.close()
-            with suppress(StoreError):
-                self._lease.end()
-            self._pulse.close()
+            self._farewell()
+            self._lease.end()
 
 
-def _database(dsn: str, schema: str, connections: int, timeout: float) -> Database:
+def _let_go(database: Database, writer: Database, lease: Lease) -> None:
+    if database.at_home:
+        database.close()
+        writer.close()
+        lease.stop()
+
+
+def _database(
+    dsn: str, schema: str, connections: int, timeout: float, *, marked: bool = False
+) -> Database:
     checked_text("schema", schema)
     _check_positive("timeout", timeout)
     _check_positive("connections", connections)
-    return Database(dsn, schema=schema, limit=connections, timeout=timeout)
+    return Database(dsn, schema=schema, limit=connections, timeout=timeout, marked=marked)
 
 
 def _check_positive(name: str, value: float) -> None:

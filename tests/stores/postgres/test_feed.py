@@ -11,22 +11,43 @@ from agent_context.stores.postgres import PostgresStore
 from agent_context.stores.store import Fed
 from tests.stores.material import write
 from tests.stores.postgres.conftest import OpenStore
+from tests.stores.postgres.test_faults import waiting
 from tests.support.postgres import Admin
+from tests.support.waiting import wait_until
 
 WRITERS = 4
 ROUNDS = 60
 
 
-def test_an_older_transaction_holds_back_what_is_written_meanwhile(
-    dsn: str, store: PostgresStore
+def test_a_write_that_still_runs_holds_back_what_is_written_after_it(
+    dsn: str, open_store: OpenStore, schema: str, admin: Admin
 ) -> None:
+    slow, quick = open_store(), open_store()
+    slow.claim("a")
+    slow.claim("locked")
+    quick.claim("b")
+    with psycopg.connect(dsn) as other, ThreadPoolExecutor(1) as thread:
+        other.execute(f"select from {schema}.conversation where id = 'locked' for update".encode())
+        # In this order: so that it has begun to write when it meets the lock.
+        held = thread.submit(slow.write, [write("a", 0, "one"), write("locked", 0, "two")])
+        wait_until(lambda: bool(waiting(admin, schema)))
+        quick.write([write("b", 0, "three")])
+
+        assert quick.feed() == []
+
+        other.rollback()
+        assert held.result(20) == [None, None]
+    fed = quick.feed()
+    assert [each.conversation_id for each in fed] == ["a", "locked", "b"]
+
+
+def test_transactions_of_others_hold_nobody_up(dsn: str, store: PostgresStore) -> None:
     store.claim("a")
     with psycopg.connect(dsn) as other:
         other.execute("select pg_current_xact_id()")
         store.write([write("a", 0, "one")])
-        assert store.feed() == []
 
-    assert [fed.entry.seq for fed in store.feed()] == [1]
+        assert [fed.entry.seq for fed in store.feed()] == [1]
 
 
 def test_readers_miss_nothing_of_what_several_nodes_write(open_store: OpenStore) -> None:

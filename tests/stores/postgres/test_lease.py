@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -41,6 +42,17 @@ def test_what_is_given_up_can_be_claimed_at_once(end: str, open_store: OpenStore
     owner.release("a", epoch) if end == "release" else owner.close()
 
     assert other.claim("a").epoch == epoch + 1
+
+
+def test_a_store_that_is_dropped_gives_up_what_it_owned(
+    dsn: str, open_store: OpenStore, schema: str
+) -> None:
+    PostgresStore(dsn, schema=schema, lease=60).claim("a")
+    gc.collect()
+
+    other = open_store()
+
+    wait_until(lambda: claimed(other) is not None)
 
 
 def test_an_owner_whose_lease_is_over_is_fenced(
