@@ -135,8 +135,8 @@ class Host:
         return self._house.park(time.monotonic() - unused_for, timeout)
 
     def live(self) -> tuple[str, ...]:
-        """The ids of the conversations that are awake."""
-        return tuple(seat.id for seat in self._house.live())
+        """The ids of the conversations that are awake, without those that are being parked."""
+        return tuple(seat.id for seat in self._house.live() if not seat.asked)
 
     def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
         """What is known of all conversations of the store, awake or not, by id."""

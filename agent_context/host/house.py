@@ -168,11 +168,11 @@ class House:
             self._forget(seat, error)
             return
         seat.ref = opening.get()
+        # First: whoever waits for the conversation finds no more awake than may be.
+        self.make_room()
         self._fill(seat)
         if self.draining:
             self.retire(seat)
-        else:
-            self.make_room()
 
     def _fill(self, seat: HostSeat) -> None:
         """Make the calls that wait, in order; those that come meanwhile wait behind them."""
@@ -243,8 +243,8 @@ class House:
         except BaseException as error:
             self._forget(seat, error)
             raise
-        self._fill(seat)
         self.make_room()
+        self._fill(seat)
         return HostedRef(seat.ref, self)
 
     def make_room(self) -> None:

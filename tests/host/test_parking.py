@@ -144,6 +144,13 @@ def test_the_longest_unused_is_parked_first(start: Start, store: Store) -> None:
     assert sorted(host.live()) == ["a", "c", "d"]
 
 
+def test_no_more_are_awake_than_may_be(start: Start, store: Store) -> None:
+    host = start(store, live=10)
+    for number in range(60):
+        host.get(f"c{number}").ask(Append(Message.user("hi")))
+        assert len(host.live()) <= 10
+
+
 def test_what_is_busy_is_never_parked_for_want_of_room(start: Start, store: Store) -> None:
     hold = Hold()
     host = start(store, ScriptedBackend([hold, "1", "2", "3", "4"]), live=2)
