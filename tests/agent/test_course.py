@@ -113,11 +113,10 @@ class Course:
         if request.records[-1].message.text == PROMPT:
             return "They talked."
         kind = self.answers.popleft() if self.answers else "text"
-        match kind:
-            case "fail":
-                return BackendError("down", kind=ErrorKind.OVERLOADED, retryable=False)
-            case "text":
-                return f"Answer {next(self.numbers)}. " + "word " * 40
+        if kind == "fail":
+            return BackendError("down", kind=ErrorKind.OVERLOADED, retryable=False)
+        if kind == "text":
+            return f"Answer {next(self.numbers)}. " + "word " * 40
         names = ["look", "look"] if kind == "two" else [kind]
         made = [ToolCall(id=f"c{next(self.numbers)}", name=name) for name in names]
         return Message.assistant("", tool_calls=made, reasoning="Hm.")
