@@ -7,7 +7,7 @@ at the end what the conversations hold; and no request may break a rule of any v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from agent_context import (
     EstimateTokens,
     EvictToolResults,
     Extend,
+    FromJsonl,
     Immutable,
     Incremental,
     Len,
@@ -33,6 +34,9 @@ from agent_context import (
     Messages,
     ModelFacts,
     Request,
+    Retain,
+    Rewind,
+    Role,
     Send,
     SendOptions,
     SendStream,
@@ -45,9 +49,11 @@ from agent_context import (
     tiered,
 )
 from agent_context.conversation.opening import moment_at
-from agent_context.errors import CompressionError
+from agent_context.errors import CompressionError, StoreError
 from agent_context.messages import ImagePart
+from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
+from agent_context.stores.store import Write
 from agent_context.wire.repair import repaired
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.histories import DIALECTS
@@ -249,6 +255,50 @@ def test_a_summary_and_what_it_stands_for_change_places_at_once(started: Started
     assert set(seen[:-1]) == {before}
     assert seen[-1][2:] == before[5:]
     assert "They looked things up." in seen[-1][1].text
+
+
+class Refusing(MemoryStore):
+    """Refuses the next write when told to."""
+
+    refuses = False
+
+    def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
+        if not self.refuses:
+            return super().write(batch)
+        self.refuses = False
+        return [StoreError("no room")] * len(batch)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Clear(),
+        Rewind(2),
+        Retain(Role.USER),
+        FromJsonl('{"role": "user", "content": "new"}'),
+        Extend([Message.user("more"), Message.assistant("Yes.")]),
+        Compress(SlidingWindow(1)),
+        Compress(Summarize(keep=2)),
+        Send(messages=[Message.user("more")]),
+    ],
+    ids=lambda edit: type(edit).__name__,
+)
+def test_a_change_is_kept_whole_or_not_at_all(edit: Any) -> None:
+    """openai-agents#3116: the old history was gone, and the new one was not added."""
+    store = Refusing()
+    ctx = AgentContext.start(ScriptedBackend(["So it went."] * 2), store=store, id="s")
+    ctx.ask(Extend([*turn("a"), *turn("b")]))
+    before = ctx.ask(Messages())
+    store.refuses = True
+
+    with pytest.raises(StoreError):
+        ctx.ask(edit)
+    assert ctx.ask(Messages()) == before
+    ctx.ask(edit)
+
+    assert ctx.ask(Messages()) != before
+    assert tuple(r.message for r in moment_at(store, "s").zones) == ctx.ask(Messages())
+    ctx.stop()
 
 
 @pytest.mark.parametrize("thinks", [False, True])
