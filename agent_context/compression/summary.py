@@ -83,7 +83,7 @@ class Summariser:
 
     def _target(self, wish: Wish) -> int:
         """Most tokens of the summary: there must be room for it and for what it is made of."""
-        return max(1, min(wish.target, self._window() // 4))
+        return max(1, min(wish.target, self._window() // 3))
 
     def _summary_options(self, target: int) -> SendOptions:
         facts = self._model.backend.model_facts(self._options.model)
