@@ -26,10 +26,10 @@ from agent_context.providers.chain import Chain, OnProviderError
 from agent_context.providers.compression import AnyStrategy
 from agent_context.providers.history import InMemoryHistoryProvider
 from agent_context.providers.provider import ContextProvider
+from agent_context.providers.response import AgentResponse
 from agent_context.ref import ContextRef
-from agent_context.response import AgentResponse
 from agent_context.runtime import finalizer
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.stores.store import Store
 from agent_context.tools import (
     Approve,

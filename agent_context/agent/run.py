@@ -15,7 +15,6 @@ from agent_context.agent.steadfast import Background
 from agent_context.agent.turn import Request, Rounds, Turn
 from agent_context.agent.typed import ask_for, asked_again
 from agent_context.agent.updates import AgentUpdate, Emit
-from agent_context.bound import Bound
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
@@ -25,16 +24,17 @@ from agent_context.errors import (
     RunCancelled,
     WouldDeadlock,
 )
-from agent_context.lazily import SaidBefore
 from agent_context.messages import Completion, Message, Role, ToolCall, Usage, new_id
 from agent_context.options import SendOptions
 from agent_context.output import parse_output
 from agent_context.protocol import Extend
 from agent_context.providers.chain import Chain
 from agent_context.providers.context import SessionContext
+from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.ref import ContextRef
-from agent_context.response import AgentResponse, Diagnostic
-from agent_context.session import AgentSession
+from agent_context.rounds import Bound
+from agent_context.sessions.lazily import SaidBefore
+from agent_context.sessions.session import AgentSession
 from agent_context.tools import Decision, Tool, Toolbox
 from agent_context.tools.keeping import READER
 

@@ -13,8 +13,8 @@ from agent_context.messages import Role
 from agent_context.providers.context import SessionContext
 from agent_context.providers.history import HistoryProvider
 from agent_context.providers.provider import ContextProvider
-from agent_context.response import Diagnostic
-from agent_context.session import AgentSession
+from agent_context.providers.response import Diagnostic
+from agent_context.sessions.session import AgentSession
 
 __all__ = ["Chain", "OnProviderError"]
 

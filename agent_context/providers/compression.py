@@ -18,7 +18,7 @@ from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
 from agent_context.records import record_of
 from agent_context.runtime import Reply, io_loop
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 

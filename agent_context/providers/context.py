@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from agent_context.checks import checked
 from agent_context.messages import Message
 from agent_context.options import SendOptions
-from agent_context.response import AgentResponse, Diagnostic
+from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.tools import Tool
 
 __all__ = ["ContextResult", "SessionContext", "Snapshot"]

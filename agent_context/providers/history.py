@@ -8,8 +8,8 @@ from typing import Any, Final, cast
 from agent_context.messages import Message, Role
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
-from agent_context.response import AgentResponse
-from agent_context.session import AgentSession
+from agent_context.providers.response import AgentResponse
+from agent_context.sessions.session import AgentSession
 
 __all__ = [
     "BaseHistoryProvider",

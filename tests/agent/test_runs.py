@@ -37,7 +37,7 @@ from agent_context.errors import (
     RunCancelled,
     UsageMistake,
 )
-from agent_context.session import shared_links
+from agent_context.sessions.session import shared_links
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.agent.conftest import Gives, agent_of, calls, requests, says, sent, texts
 

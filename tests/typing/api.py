@@ -45,10 +45,9 @@ from agent_context import (
     Unsubscribe,
     UseBackend,
 )
-from agent_context.bound import Bound
 from agent_context.breakdown import Breakdown
 from agent_context.output import parse_output
-from agent_context.rounds import ToolLoop
+from agent_context.rounds import Bound, ToolLoop
 from agent_context.tools import FunctionTool, Outcome, Toolbox, tool
 from agent_context.tools.mcp import McpTool, McpTools
 from agent_context_backends.deepseek import DeepSeekBackend

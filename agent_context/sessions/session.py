@@ -10,14 +10,14 @@ from typing import Any, Self, cast
 
 import orjson
 
-from agent_context import stateful
 from agent_context.backend import ContextBackend
 from agent_context.errors import InvalidOptions
-from agent_context.lazily import Joined, SaidBefore
 from agent_context.messages import Message, Part, TextPart, new_id
 from agent_context.protocol import ToJsonl
 from agent_context.ref import ContextRef
 from agent_context.runtime import Fifo
+from agent_context.sessions import stateful
+from agent_context.sessions.lazily import Joined, SaidBefore
 from agent_context.tools import Tool
 from agent_context.zones import Zone, Zones
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent_context import AgentSession, Message, Tool, ToolCall
 from agent_context.errors import InvalidOptions
-from agent_context.session import request_chain, shared_links
+from agent_context.sessions.session import request_chain, shared_links
 
 LEAVES = (
     st.none()
