@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from agent_context.messages import Message
+from agent_context.paths import stem_of
 from agent_context.providers.history import HistoryProvider
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["FileHistoryProvider"]
 
 logger = logging.getLogger(__name__)
-
-_LONGEST: Final = 120
-_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 class FileHistoryProvider(HistoryProvider):
@@ -54,7 +50,7 @@ class FileHistoryProvider(HistoryProvider):
 
     def path_of(self, session_id: str | None) -> Path:
         """Where the messages of a session are; no id leads out of the folder."""
-        return self._folder / f"{_stem(session_id or 'default')}.jsonl"
+        return self._folder / f"{stem_of(session_id or 'default')}.jsonl"
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
@@ -75,15 +71,6 @@ class FileHistoryProvider(HistoryProvider):
         del state, kwargs
         if messages:
             await asyncio.to_thread(_append, self.path_of(session_id), messages)
-
-
-def _stem(session_id: str) -> str:
-    """A file name for an id; two ids never have the same one, whatever the file system ignores."""
-    if set(session_id) <= _SAFE and len(session_id) <= _LONGEST:
-        return session_id
-    raw = session_id.encode("utf-8", "surrogatepass")
-    written = base64.b32encode(raw).decode("ascii").rstrip("=").lower()
-    return "~" + (written if len(written) <= _LONGEST else hashlib.sha256(raw).hexdigest())
 
 
 def _file(path: Path) -> JsonlFile:
