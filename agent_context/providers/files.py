@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_context.errors import PathRefused, StoreUnavailable
 from agent_context.messages import Message
-from agent_context.paths import stem_of
+from agent_context.paths import Root, stem_of
 from agent_context.providers.history import HistoryProvider
+from agent_context.records import record_of
 
 if TYPE_CHECKING:
     from agent_context.imports import JsonlFile, Quarantined
@@ -21,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileHistoryProvider(HistoryProvider):
-    """Keeps each session's messages in a file of its own, to which it only ever adds.
+    """Keeps each session's messages in a file of its own, to which runs only ever add.
 
     What a run said is written at once and is on the disk when the provider returns. What a crash
     left half written is put aside in a file of its own, and logged.
@@ -72,6 +74,18 @@ class FileHistoryProvider(HistoryProvider):
         if messages:
             await asyncio.to_thread(_append, self.path_of(session_id), messages)
 
+    async def replace_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Put a file with these in the place of the session's."""
+        del state, kwargs
+        await asyncio.to_thread(_replace, self.path_of(session_id), messages)
+
 
 def _file(path: Path) -> JsonlFile:
     from agent_context.imports import JsonlFile
@@ -87,6 +101,15 @@ def _read(path: Path) -> list[Message]:
 
 def _append(path: Path, messages: Sequence[Message]) -> None:
     _report(path, _file(path).append(messages))
+
+
+def _replace(path: Path, messages: Sequence[Message]) -> None:
+    text = b"".join(record_of(message).line() + b"\n" for message in messages)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Root(path.parent).write(path.name, text)
+    except (OSError, PathRefused) as error:
+        raise StoreUnavailable(f"{path}: {error}") from error
 
 
 def _report(path: Path, quarantined: Iterable[Quarantined]) -> None:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_context import (
     Agent,
+    Completion,
     CompressionProvider,
+    ContextProvider,
+    HistoryProvider,
     InMemoryHistoryProvider,
     Message,
     ModelFacts,
+    Request,
     SendOptions,
     SlidingWindow,
     Strategy,
     Summarize,
     TokenBudget,
 )
-from agent_context.errors import InvalidOptions
+from agent_context.compression.summarize import PROMPT
+from agent_context.errors import InvalidOptions, StoreUnavailable
+from agent_context.providers import FileHistoryProvider, SqliteHistoryProvider
 from agent_context.providers.compression import ModelCounter, input_budget
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts
@@ -93,6 +100,127 @@ async def test_a_compression_provider_leaves_alone_what_comes_after_it() -> None
     await agent.run("hello")
 
     assert sent(agent) == ["user: A2", "user: B1", "user: B2", "user: hello"]
+
+
+class Chatty(ScriptedBackend):
+    """Says fifty words, or a short summary if it is asked for one; counts those."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.summaries = 0
+        self.told: list[list[Message]] = []
+
+    async def send(self, request: Request) -> Completion:
+        said = [record.message for record in request.records]
+        if PROMPT in said[-1].text:
+            self.summaries += 1
+            return Completion(message=Message.assistant(f"(summary {self.summaries})"))
+        self.told.append(said)
+        return Completion(message=Message.assistant("word " * 50))
+
+
+async def past_the_budget(compression: CompressionProvider, history: HistoryProvider) -> Chatty:
+    """Ten runs of a conversation that was past the budget of its compression before."""
+    long_ago = [Message.user("word " * 50), Message.assistant("word " * 50)] * 10
+    said = [message.model_copy(update={"id": f"m{n}"}) for n, message in enumerate(long_ago)]
+    await history.save_messages("s", said)
+    client = Chatty()
+    agent = client.as_agent(context_providers=[history, compression])
+    session = agent.create_session("s")
+    for _ in range(10):
+        response = await agent.run("word " * 50, session=session)
+        assert not response.diagnostics
+    await agent.drain()
+    return client
+
+
+@pytest.mark.parametrize(("rewrite", "paid"), [(False, 10), (True, 2)])
+async def test_a_summary_that_the_history_keeps_is_paid_for_once(
+    tmp_path: Path, rewrite: bool, paid: int
+) -> None:
+    history = FileHistoryProvider(tmp_path)
+    compression = CompressionProvider(Summarize(keep=2), budget=1_000, rewrite=rewrite)
+
+    client = await past_the_budget(compression, history)
+
+    assert client.summaries == paid
+    kept = await history.get_messages("s")
+    assert [m.text for m in kept if "(summary" in m.text] == [kept[0].text] * rewrite
+    assert len(kept) == (40 if not rewrite else len(client.told[-1]) + 1)
+
+
+async def test_what_is_kept_is_what_was_sent(tmp_path: Path) -> None:
+    history = SqliteHistoryProvider(tmp_path / "talks.db")
+    await history.save_messages("s", [Message.user(text * 400) for text in "abc"])
+    agent = agent_of(
+        ["(summary)", "hi"],
+        context_providers=[history, CompressionProvider(Summarize(1), budget=9, rewrite=True)],
+    )
+
+    await agent.run("hello", session=agent.create_session("s"), wait_for_persistence=True)
+
+    summary, *rest = sent(agent)
+    assert summary.startswith("assistant: ")
+    assert "(summary)" in summary
+    assert rest == [f"user: {'c' * 400}", "user: hello"]
+    kept = [f"{m.role}: {m.text}" for m in await history.get_messages("s")]
+    assert kept == [summary, *rest, "assistant: hi"]
+
+
+async def test_a_rewrite_is_of_the_history_and_of_nothing_else(tmp_path: Path) -> None:
+    history = FileHistoryProvider(tmp_path)
+    await history.save_messages("s", [Message.user(text) for text in "abc"])
+    compression = CompressionProvider(SlidingWindow(1), rewrite=True)
+    providers = [Gives("x", says("X1", "X2")), history, Gives("y", says("Y1", "Y2")), compression]
+    agent = agent_of(["hi"], context_providers=providers)
+
+    await agent.run("hello", session=agent.create_session("s"), wait_for_persistence=True)
+
+    said = ["user: X1", "user: X2", "user: c", "user: Y1", "user: Y2", "user: hello"]
+    assert sent(agent) == said
+    assert texts(await history.get_messages("s")) == ["c", "hello", "hi"]
+
+
+async def test_what_others_added_meanwhile_is_not_rewritten(tmp_path: Path) -> None:
+    history = FileHistoryProvider(tmp_path)
+    await history.save_messages("s", [Message.user(text) for text in "abc"])
+
+    async def slowly(messages: list[Message], budget: int, counter: object) -> list[Message]:
+        await history.save_messages("s", [Message.user("from elsewhere")])
+        return messages[-1:]
+
+    compression = CompressionProvider(slowly, rewrite=True)
+    agent = agent_of(["hi"], context_providers=[history, compression])
+
+    await agent.run("hello", session=agent.create_session("s"), wait_for_persistence=True)
+
+    assert sent(agent) == ["user: c", "user: hello"]
+    kept = texts(await history.get_messages("s"))
+    assert kept == ["a", "b", "c", "from elsewhere", "hello", "hi"]
+
+
+async def test_a_history_that_can_not_be_written_goes_out_whole_and_stays(tmp_path: Path) -> None:
+    class ReadOnly(FileHistoryProvider):
+        async def replace_messages(self, *_: Any, **__: Any) -> None:
+            raise StoreUnavailable("the disk is full")
+
+    history = ReadOnly(tmp_path)
+    await history.save_messages("s", [Message.user(text) for text in "abc"])
+    compression = CompressionProvider(SlidingWindow(1), rewrite=True)
+    agent = agent_of(["hi"], context_providers=[history, compression])
+
+    response = await agent.run("hello", session=agent.create_session("s"))
+
+    assert [found.text for found in response.diagnostics] == ["StoreUnavailable: the disk is full"]
+    assert sent(agent) == ["user: a", "user: b", "user: c", "user: hello"]
+
+
+@pytest.mark.parametrize("history", [[], [InMemoryHistoryProvider("memory")]])
+def test_the_conversations_own_history_is_not_a_providers_to_rewrite(
+    history: list[ContextProvider],
+) -> None:
+    with pytest.raises(InvalidOptions, match="give the agent `compression`"):
+        agent_of(context_providers=[*history, CompressionProvider(SlidingWindow(1), rewrite=True)])
 
 
 def test_what_compresses_nothing_is_refused() -> None:
