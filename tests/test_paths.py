@@ -39,6 +39,7 @@ OUTSIDE = [
 ]
 
 
+@pytest.mark.behaviour(104)
 @pytest.mark.parametrize("name", [*OUTSIDE, "\\\\host\\x", ".", "a\0b", "a/\ud800"])
 def test_a_name_that_could_leave_the_root_is_refused(root: Root, name: str) -> None:
     with pytest.raises(PathRefused):

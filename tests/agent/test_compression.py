@@ -8,27 +8,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent_context import (
     Agent,
     Completion,
     CompressionProvider,
     ContextProvider,
+    EvictToolResults,
     HistoryProvider,
     InMemoryHistoryProvider,
     Message,
     ModelFacts,
     Request,
+    Role,
     SendOptions,
     SlidingWindow,
     Strategy,
     Summarize,
     TokenBudget,
+    ToolCall,
 )
 from agent_context.compression.summarize import PROMPT
 from agent_context.errors import InvalidOptions, StoreUnavailable
 from agent_context.providers import FileHistoryProvider, SqliteHistoryProvider
-from agent_context.providers.compression import ModelCounter, input_budget
+from agent_context.providers.compression import ModelCounter, compress, input_budget
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts
 
@@ -353,6 +358,7 @@ async def test_a_models_own_counter_tells_when_it_is_too_much() -> None:
     assert [text[:8] for text in sent(agent)] == ["user: b", "assistan", "user: wo"]
 
 
+@pytest.mark.behaviour(99)
 def test_a_character_of_chinese_counts_as_about_a_token() -> None:
     counter = ModelCounter(ScriptedBackend(facts=SMALL))
     text = "今天天气很好我们去公园散步吧" * 10
@@ -396,3 +402,45 @@ async def test_the_conversation_still_shrinks_by_its_own_strategy_when_nothing_f
 
     assert used
     assert len(requests(agent)) == 3
+
+
+def talk(kinds: Sequence[str]) -> list[Message]:
+    """User's words, answers, and rounds of one tool call or two, each call with its result."""
+    said: list[Message] = []
+    for number, kind in enumerate(kinds):
+        ids = [f"c{number}.{each}" for each in range(kind.count("c"))]
+        asked = [ToolCall(id=each, name="look") for each in ids]
+        if kind == "user":
+            said.append(Message.user(f"question {number} " + "word " * 20))
+        else:
+            said.append(Message.assistant(f"answer {number} " + "word " * 20, tool_calls=asked))
+        said += [Message.tool(each, "seen " * 20) for each in reversed(ids)]
+    return said
+
+
+KINDS = st.lists(st.sampled_from(["user", "said", "c", "cc"]), min_size=1, max_size=12)
+STRATEGIES: list[Strategy] = [SlidingWindow(1), TokenBudget(), EvictToolResults(1), Summarize(1)]
+
+
+@pytest.mark.behaviour(99)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
+@settings(max_examples=40, deadline=None)
+@given(kinds=KINDS, budget=st.integers(0, 300))
+async def test_what_goes_out_is_never_empty_and_answers_every_call(
+    strategy: Strategy, kinds: list[str], budget: int
+) -> None:
+    said = talk(kinds)
+
+    smaller = await compress(
+        strategy,
+        said,
+        budget=budget,
+        counter=None,
+        backend=ScriptedBackend(["(summary)"]),
+        options=SendOptions(),
+    )
+
+    assert smaller
+    asked = [call.id for message in smaller for call in message.tool_calls]
+    answered = [message.tool_call_id for message in smaller if message.role is Role.TOOL]
+    assert sorted(asked) == sorted(filter(None, answered))

@@ -227,6 +227,7 @@ async def test_what_is_stored_can_be_chosen() -> None:
 
 
 @pytest.mark.behaviour(72)
+@pytest.mark.behaviour(100)
 @pytest.mark.parametrize("primary", [Rows, InMemoryHistoryProvider], ids=["rows", "memory"])
 async def test_an_audit_holds_each_message_once(primary: Callable[[], HistoryProvider]) -> None:
     audit = InMemoryHistoryProvider("audit", load_messages=False, store_context_messages=True)
@@ -254,6 +255,7 @@ async def test_an_audit_may_look_at_some_sources_only() -> None:
     assert audit.saved == [["B", "x", "1"]]
 
 
+@pytest.mark.behaviour(95)
 async def test_equal_turns_are_all_saved() -> None:
     rows = Rows()
     agent = agent_of(["ok"] * 3, context_providers=[rows])
@@ -266,6 +268,7 @@ async def test_equal_turns_are_all_saved() -> None:
     assert [row["parts"][0]["text"] for row in rows.rows["s"]] == ["yes", "ok"] * 3
 
 
+@pytest.mark.behaviour(96)
 async def test_a_replaced_history_and_a_users_message_are_saved_once() -> None:
     rows = Rows()
     replaces = Gives("r", ContextResult(messages=[Message.user("R")], replace_messages=True))
@@ -280,6 +283,7 @@ async def test_a_replaced_history_and_a_users_message_are_saved_once() -> None:
     assert rows.saved == [["a", "1"], ["b", "2"]]
 
 
+@pytest.mark.behaviour(91)
 async def test_of_a_run_that_failed_only_what_was_kept_is_saved() -> None:
     rows = Rows()
     script = [BackendError("down"), [TextDelta("ha"), BackendError("gone")]]

@@ -82,6 +82,7 @@ async def test_a_conversation_that_was_parked_wakes_for_the_next_run(store: Stor
         assert sent(agent) == ["user: a", "assistant: 1", "user: b"]
 
 
+@pytest.mark.behaviour(101)
 async def test_sessions_of_a_host_run_beside_each_other(store: Store) -> None:
     client = ScriptedBackend(["ok"] * 20)
     async with Host(store, client, close_store=False, live=5) as host:

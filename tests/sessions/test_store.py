@@ -181,6 +181,7 @@ IDS = st.text(max_size=200) | st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.behaviour(106)
 @given(ids=st.lists(IDS, unique=True, min_size=1, max_size=4))
 @example(ids=["../x", "x", "X", "..\\x", "x" * 10_000, "x" * 10_001])
 @example(ids=["é", "e\u0301", "É"])
@@ -367,6 +368,7 @@ def test_whoever_is_killed_while_saving_leaves_a_whole_session(
 NAMES = st.text(min_size=1, max_size=6) | st.sampled_from(["a", "1:a/", "a/b", "../x", ":"])
 
 
+@pytest.mark.behaviour(106)
 @given(one=st.tuples(NAMES, NAMES | st.just("")), other=st.tuples(NAMES, NAMES | st.just("")))
 @example(one=("a", "b::c"), other=("a::b", "c"))
 @example(one=("a", "1:b/c"), other=("a1:b/", "c"))
@@ -390,6 +392,7 @@ async def test_no_tenant_reaches_a_session_of_another(
         assert await mine.load(one[1]) is not None
 
 
+@pytest.mark.behaviour(106)
 async def test_a_tenants_session_is_saved_where_it_is_loaded_from(tmp_path: Path) -> None:
     files = FileSessionStore(tmp_path / "sessions")
     acme, rival = ScopedSessionStore(files, "acme"), ScopedSessionStore(files, "rival")
