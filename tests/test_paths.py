@@ -289,5 +289,10 @@ def test_a_name_that_a_system_might_read_otherwise_is_written_otherwise(text: st
     assert stem_of(text).startswith("~")
 
 
+def test_the_name_of_a_long_text_is_not_one_that_a_short_text_has() -> None:
+    assert stem_of("x" * 10_000).startswith("~~")
+    assert not stem_of("~").startswith("~~")
+
+
 def test_a_plain_name_stays_as_it_is() -> None:
     assert stem_of("console-1_a") == "console-1_a"
