@@ -45,6 +45,7 @@ from agent_context.errors import (
     ConversationClosed,
     ConversationDeleted,
     Fenced,
+    StoreError,
     UsageMistake,
 )
 from agent_context.events import ChangeEvent
@@ -152,7 +153,8 @@ class _Conversation(Guarded):
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
         """Answer an `Ask`, or take in what a job reports; once all that changed is kept."""
-        self._find_again(message)
+        if (over := self._find_again()) is not None:
+            return self._too_late(message, over)
         try:
             answer = self._received(message)
         finally:
@@ -183,24 +185,31 @@ class _Conversation(Guarded):
             f"not with {type(message).__name__}"
         )
 
-    def _find_again(self, message: object) -> None:
+    def _find_again(self) -> StoreError | None:
         """Read the conversation anew if it could not be kept as it was here.
 
-        Raises `StoreError` if the store still can't be had, or if somebody else has the
+        Raises `StoreError` if the store still can't be had. Returns it if somebody else has the
         conversation now: then this one ends.
         """
         journal = self._state.journal
         if journal is None or journal.error is None:
-            return
+            return None
         self._drop_everything(journal.error)
         if isinstance(journal.error, Fenced | ConversationDeleted):
             self.stop()
-            if isinstance(message, Lost):
-                return  # nobody asked
-            raise journal.error
+            return journal.error
         self._state.become(opened(journal.access, self._state.conversation_id, Zones()))
         self._watch()
         close_turn(self._state)
+        return None
+
+    def _too_late(self, message: object, over: StoreError) -> object:
+        if isinstance(message, Lost):
+            return None
+        if self._seat is None:
+            raise over
+        # Behind the end, for the host to have it done by whoever comes next.
+        return self.actor_ref.ask(message, block=False)
 
     def _watch(self) -> None:
         journal = self._state.journal

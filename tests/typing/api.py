@@ -24,6 +24,7 @@ from agent_context import (
     Fork,
     FromJsonl,
     Get,
+    Host,
     Ledger,
     LedgerReport,
     Len,
@@ -37,6 +38,7 @@ from agent_context import (
     Send,
     SendOptions,
     SendStream,
+    Setup,
     Stream,
     StreamEvent,
     Subscribe,
@@ -47,9 +49,11 @@ from agent_context import (
     UseBackend,
 )
 from agent_context.breakdown import Breakdown
+from agent_context.host import Told
 from agent_context.output import parse_output
 from agent_context.rounds import Bound, ToolLoop
 from agent_context.sessions import FileSessionStore, ScopedSessionStore, SessionStore
+from agent_context.stores.store import Store
 from agent_context.tools import FunctionTool, Outcome, Toolbox, tool
 from agent_context.tools.mcp import McpTool, McpTools
 from agent_context_backends.deepseek import DeepSeekBackend
@@ -120,6 +124,16 @@ async def tools_and_answers() -> None:
     assert loop
     async with McpTools(url="http://localhost/mcp") as server:
         assert_type(server.tools, tuple[McpTool, ...])
+
+
+async def hosts(store: Store, backend: ContextBackend) -> None:
+    with Host(store, backend, options=SendOptions(model="m"), idle=None) as host:
+        assert_type(host.get("c").ask(Len()), int)
+        assert_type(host.fork("c", at=2), ContextRef)
+        assert_type(host.feed(), Sequence[Told])
+    async with Host(store, lambda name: Setup(backend, immutable=[Message.system(name)])) as host:
+        assert_type(await host.aget("c", patience=5), ContextRef)
+        assert_type(await host.adrain(), bool)
 
 
 async def with_an_agent(backend: ContextBackend) -> None:
