@@ -52,6 +52,9 @@ class Hosts(Protocol):
     @property
     def store(self) -> Store: ...
 
+    @property
+    def backend(self) -> ContextBackend | None: ...
+
     async def aget(self, conversation_id: str, /) -> ContextRef: ...
 
 
@@ -136,7 +139,7 @@ class Agent:
         self.background = Background()
         self.max_rounds = max_rounds
         self._compression = compression
-        self._store = _store_of(store, host, compression)
+        self._store = _store_of(client, store, host, compression)
         self._host = host
         self._waits = on_provider_error == "raise"
         self._approve = approve
@@ -333,7 +336,7 @@ def _with_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvi
 
 
 def _store_of(
-    store: Store | None, host: Hosts | None, compression: Strategy | None
+    client: ContextBackend, store: Store | None, host: Hosts | None, compression: Strategy | None
 ) -> Store | None:
     if host is None:
         return store
@@ -341,6 +344,11 @@ def _store_of(
         raise InvalidOptions("store: the host has one, which keeps its conversations: drop this")
     if compression is not None:
         raise InvalidOptions("compression: the host's conversations have the host's: give it there")
+    if host.backend is not None and host.backend is not client:
+        raise InvalidOptions(
+            f"host: its conversations talk to another {host.backend.vendor} backend than client: "
+            "make the host and the agent with the same one"
+        )
     return host.store
 
 

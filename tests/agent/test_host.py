@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_context import Agent, ContextProvider, Host, Message, Send, SlidingWindow
+from agent_context import Agent, ContextProvider, Host, Message, Send, Setup, SlidingWindow
 from agent_context.errors import ConversationClosed, InvalidOptions
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
@@ -121,3 +121,22 @@ def test_what_the_host_decides_is_not_the_agents_to_say(store: Store) -> None:
             Agent(client, host=host, store=store)
         with pytest.raises(InvalidOptions, match="compression: the host's conversations have"):
             Agent(client, host=host, compression=SlidingWindow(2))
+
+
+def test_a_host_that_talks_to_another_model_is_refused(store: Store) -> None:
+    with (
+        Host(store, ScriptedBackend(), close_store=False) as host,
+        pytest.raises(InvalidOptions, match="host: its conversations talk to another"),
+    ):
+        Agent(ScriptedBackend(), host=host)
+
+
+async def test_a_host_may_choose_the_model_of_each_conversation(store: Store) -> None:
+    client = ScriptedBackend(["1"])
+    async with Host(store, lambda _: Setup(client), close_store=False) as host:
+        assert host.backend is None
+        agent = Agent(client, host=host)
+
+        response = await agent.run("a", session=agent.create_session("ann"))
+
+    assert response.text == "1"
