@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.stores.store import Store
 
 __all__ = ["known_session"]

@@ -78,6 +78,8 @@ class Host:
         is False. Raises `UsageMistake`.
         """
         self.store = checked("store", store, Store)
+        self.backend = backend if isinstance(backend, ContextBackend) else None
+        """What its conversations talk to; None if a function says that for each."""
         if live < 1 or (idle is not None and idle <= 0):
             raise InvalidOptions("live: a number from 1 on; idle: seconds, or None")
         if isinstance(backend, ContextBackend) or not callable(backend):

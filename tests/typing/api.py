@@ -48,11 +48,11 @@ from agent_context import (
     Unsubscribe,
     UseBackend,
 )
-from agent_context.bound import Bound
 from agent_context.breakdown import Breakdown
 from agent_context.host import Told
 from agent_context.output import parse_output
-from agent_context.rounds import ToolLoop
+from agent_context.rounds import Bound, ToolLoop
+from agent_context.sessions import FileSessionStore, ScopedSessionStore, SessionStore
 from agent_context.stores.store import Store
 from agent_context.tools import FunctionTool, Outcome, Toolbox, tool
 from agent_context.tools.mcp import McpTool, McpTools
@@ -149,3 +149,11 @@ async def with_an_agent(backend: ContextBackend) -> None:
     assert_type(stream.response, AgentResponse)
     assert_type(agent.run_sync([Message.user("hi"), "more"]), AgentResponse)
     assert_type(await session.get_messages(), list[Message])
+
+
+async def with_a_store_of_sessions(session: AgentSession) -> None:
+    store: SessionStore = ScopedSessionStore(FileSessionStore("sessions"), "acme")
+    await store.save(session)
+    assert_type(await store.load("s"), AgentSession | None)
+    assert_type(await store.delete("s"), bool)
+    assert_type(await store.list(), Sequence[str])
