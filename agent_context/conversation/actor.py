@@ -27,7 +27,7 @@ from agent_context.conversation.journal import Lost, once_kept
 from agent_context.conversation.keys import Keyed, Keys, LookedUp
 from agent_context.conversation.log import Moment
 from agent_context.conversation.measures import accounted, estimated
-from agent_context.conversation.opening import close_turn, opened
+from agent_context.conversation.opening import ELSEWHERE, close_turn, opened, opened_in_time
 from agent_context.conversation.reports import Report
 from agent_context.conversation.seat import Activity, HowBusy, Passivate, Seat
 from agent_context.conversation.settings import Settings
@@ -41,10 +41,8 @@ from agent_context.conversation.turn import (
 )
 from agent_context.conversation.turns import Turns
 from agent_context.errors import (
-    CompressionError,
     ConversationClosed,
-    ConversationDeleted,
-    Fenced,
+    StoreError,
     UsageMistake,
 )
 from agent_context.events import ChangeEvent
@@ -129,7 +127,7 @@ class _Conversation(Guarded):
         if store is None:
             return cls.launch(settings, State(name, Moment(first)), on_change)
         access = Access.of(checked("store", store, Store))
-        return cls.launch(settings, opened(access, name, first), on_change)
+        return cls.launch(settings, opened_in_time(access, name, first), on_change)
 
     @classmethod
     def launch(
@@ -152,7 +150,13 @@ class _Conversation(Guarded):
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
         """Answer an `Ask`, or take in what a job reports; once all that changed is kept."""
-        self._find_again(message)
+        try:
+            self._find_again(message)
+        except ELSEWHERE:
+            if self._seat is None or not isinstance(message, Ask | Glance):
+                raise
+            # Behind the stop, so that the host has it asked of the one that follows.
+            return self.actor_ref.ask(message, block=False)
         try:
             answer = self._received(message)
         finally:
@@ -193,27 +197,32 @@ class _Conversation(Guarded):
         if journal is None or journal.error is None:
             return
         self._drop_everything(journal.error)
-        if isinstance(journal.error, Fenced | ConversationDeleted):
-            self.stop()
+        if isinstance(message, Closing):
+            return
+        try:
+            if isinstance(journal.error, ELSEWHERE):
+                raise journal.error
+            access = Access.of(journal.access.store)
+            self._state.become(opened(access, self._state.conversation_id, Zones()))
+        except StoreError as error:
+            if isinstance(error, ELSEWHERE):
+                self.stop()
             if isinstance(message, Lost):
                 return  # nobody asked
-            raise journal.error
-        self._state.become(opened(journal.access, self._state.conversation_id, Zones()))
+            raise
         self._watch()
         close_turn(self._state)
 
     def _watch(self) -> None:
-        journal = self._state.journal
-        if journal is not None:
-            journal.on_loss = lambda: self._post(Lost())
+        if self._state.journal is not None:
+            self._state.journal.on_loss = lambda: self._post(Lost())
 
     def _drop_everything(self, error: BaseException) -> None:
-        turns, self._turns = self._turns, None
-        works, self._compressions = self._compressions, None
-        if turns is not None:
-            turns.drop(error)
-        if works is not None:
-            works.close(CompressionError(f"the conversation could not be kept: {error}"))
+        if self._turns is not None:
+            self._turns.drop(error)
+        self._turns = None
+        self._end_everything(error)
+        self._compressions = self._known_keys = None
 
     def _answer(self, message: Said) -> object:
         if isinstance(message, Keyed) and message.key is not None:
@@ -280,8 +289,7 @@ class _Conversation(Guarded):
             case PrefixLost():
                 turns.books.lost(report.turn_id, report.report)
             case Abandoned(asked):
-                turns.abandon(asked)
-                self._compression_keeper().abandon(asked)
+                self._abandon(turns, asked)
             case CompressionEnded():
                 keeper = self._compression_keeper()
                 keeper.ended(report, turn_runs=turns.running is not None)
@@ -293,6 +301,12 @@ class _Conversation(Guarded):
                 pass  # what there is to do has been done
             case _:
                 assert_never(report)
+
+    def _abandon(self, turns: Turns, asked: object) -> None:
+        if self._known_keys is None or not self._known_keys.shares(asked):
+            turns.abandon(asked)
+        if self._compressions is not None:
+            self._compressions.abandon(asked)
 
     def _end_turn(self, turns: Turns, report: TurnEnded) -> None:
         turn = turns.ended(report)
@@ -310,19 +324,15 @@ class _Conversation(Guarded):
             self._seat.used = time.monotonic()
 
     def _activity(self) -> Activity:
-        running, waiting = (0, 0) if self._turns is None else self._turns.count()
-        return Activity(
-            running,
-            waiting,
-            len(self._compressions or ()),
-            0 if self._known_keys is None else self._known_keys.looking,
-            self._state.subscribers(),
-        )
+        turns = (0, 0) if self._turns is None else self._turns.count()
+        lookups = 0 if self._known_keys is None else self._known_keys.looking
+        works = len(self._compressions or ())
+        return Activity(*turns, works, lookups, self._state.subscribers())
 
     def _passivate(self, asked: Passivate) -> None:
-        seat, activity = self._seat, self._activity()
-        if seat is None:
+        if (seat := self._seat) is None:
             return
+        activity = self._activity()
         wanted = seat.retiring or (seat.used <= asked.unused_since and not activity.subscribers)
         if activity.busy or not wanted:
             seat.stayed()
@@ -335,7 +345,8 @@ class _Conversation(Guarded):
 
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
-        self._end_everything()
+        closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
+        self._end_everything(closed)
         journal = self._state.journal
         released = [] if journal is None else [journal.release(self._state.moment)]
         if self._seat is not None:
@@ -346,12 +357,10 @@ class _Conversation(Guarded):
             state.when_kept(lambda _: closing.set([*state.deliveries(), *released]))
         self._state.commit()
 
-    def _end_everything(self) -> None:
-        closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
-        if self._turns is not None:
-            self._turns.close(closed)
-        if self._compressions is not None:
-            self._compressions.close(closed)
+    def _end_everything(self, error: BaseException) -> None:
+        for each in (self._turns, self._compressions, self._known_keys):
+            if each is not None:
+                each.close(error)
 
     # An idle conversation has none of these: most conversations are idle.
 
