@@ -66,6 +66,7 @@ from agent_context.protocol import (
 )
 from agent_context.ref import Abandoned, Closing, ContextRef, Glance
 from agent_context.runtime import (
+    Failed,
     Guarded,
     Mailbox,
     PoolActor,
@@ -159,8 +160,12 @@ class _Conversation(Guarded):
             return self.actor_ref.ask(message, block=False)
         try:
             answer = self._received(message)
-        finally:
-            kept = self._state.commit()
+        except Exception as error:
+            if self._state.commit() is None or not cast("Mailbox", self.actor_inbox).asked():
+                raise
+            # It was wrong in the light of changes that may be lost yet.
+            answer = Failed(error)
+        kept = self._state.commit()
         return answer if kept is None else once_kept(kept, answer)
 
     def _received(self, message: object) -> object:
@@ -172,7 +177,8 @@ class _Conversation(Guarded):
             return self._answer(cast("Said", message))
         if isinstance(message, Report):
             self._take_in(message)
-            self._passivate_if_wanted()
+            if self._seat is not None and self._seat.retiring:
+                self._passivate(Passivate())
             return None
         if isinstance(message, HowBusy):
             return self._activity()
@@ -207,9 +213,9 @@ class _Conversation(Guarded):
         except StoreError as error:
             if isinstance(error, ELSEWHERE):
                 self.stop()
-            if isinstance(message, Lost):
-                return  # nobody asked
-            raise
+            if isinstance(message, Ask | Glance):
+                raise
+            return  # nobody asked
         self._watch()
         close_turn(self._state)
 
@@ -289,7 +295,9 @@ class _Conversation(Guarded):
             case PrefixLost():
                 turns.books.lost(report.turn_id, report.report)
             case Abandoned(asked):
-                self._abandon(turns, asked)
+                if self._known_keys is None or not self._known_keys.shares(asked):
+                    turns.abandon(asked)
+                self._compression_keeper().abandon(asked)
             case CompressionEnded():
                 keeper = self._compression_keeper()
                 keeper.ended(report, turn_runs=turns.running is not None)
@@ -301,12 +309,6 @@ class _Conversation(Guarded):
                 pass  # what there is to do has been done
             case _:
                 assert_never(report)
-
-    def _abandon(self, turns: Turns, asked: object) -> None:
-        if self._known_keys is None or not self._known_keys.shares(asked):
-            turns.abandon(asked)
-        if self._compressions is not None:
-            self._compressions.abandon(asked)
 
     def _end_turn(self, turns: Turns, report: TurnEnded) -> None:
         turn = turns.ended(report)
@@ -339,22 +341,17 @@ class _Conversation(Guarded):
         elif not cast("Mailbox", self.actor_inbox).end_unless(Ask, Glance, Closing):
             self._post(asked)  # again, behind what waits
 
-    def _passivate_if_wanted(self) -> None:
-        if self._seat is not None and self._seat.retiring:
-            self._passivate(Passivate())
-
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
         closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
         self._end_everything(closed)
-        journal = self._state.journal
-        released = [] if journal is None else [journal.release(self._state.moment)]
+        released = self._state.release()
         if self._seat is not None:
             unread = cast("Mailbox", self.actor_inbox).hand_over(Ask, Glance)
-            self._seat.ended(self._settings, unread, *released)
+            self._seat.ended(self._settings, unread, released)
         if self._closing is not None:
             closing, state = self._closing, self._state
-            state.when_kept(lambda _: closing.set([*state.deliveries(), *released]))
+            released.add_done_callback(lambda _: closing.set(state.deliveries()))
         self._state.commit()
 
     def _end_everything(self, error: BaseException) -> None:

@@ -126,9 +126,16 @@ class State:
         try:
             in_time(kept)
         except BaseException:
-            if self.journal is not None:
-                self.journal.release(self.moment)
+            self.release()
             raise
+
+    def release(self) -> Reply[None]:
+        """Let others have the conversation; settled when they can."""
+        if self.journal is not None:
+            return self.journal.release(self.moment)
+        released: Reply[None] = Reply()
+        released.set(None)
+        return released
 
     def become(self, other: State) -> None:
         """Take over what `other` knows, which was read from the store; subscribers stay."""

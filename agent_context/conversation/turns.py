@@ -361,7 +361,11 @@ class Turns:
         if turn is None or turn.id != wanted.turn_id:
             wanted.reply.set_error(TurnCancelled("the turn has ended"))
             return
-        edits.swap(self._state, wanted.compaction)
+        try:
+            edits.swap(self._state, wanted.compaction)
+        except Exception as error:  # noqa: BLE001 - what can't be put in place ends its turn
+            wanted.reply.set_error(error)
+            return
         wanted.reply.set(edits.seen(self._state.zones, turn.after))
 
     def close(self, error: BaseException) -> None:

@@ -55,11 +55,11 @@ class Failing(MemoryStore):
 
 
 class Held(MemoryStore):
-    """Has whoever writes, looks up a key or claims wait at a gate."""
+    """Has whoever writes, looks up a key, claims or releases wait at a gate."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.writing, self.finding, self.claiming = Gate(), Gate(), Gate()
+        self.writing, self.finding, self.claiming, self.releasing = Gate(), Gate(), Gate(), Gate()
 
     def write(self, batch: Sequence[Write]) -> Answers:
         self.writing.pass_through()
@@ -72,6 +72,10 @@ class Held(MemoryStore):
     def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
         self.claiming.pass_through()
         return super().claim(conversation_id, parent=parent)
+
+    def release(self, conversation_id: str, epoch: int) -> None:
+        self.releasing.pass_through()
+        super().release(conversation_id, epoch)
 
 
 class Gate:

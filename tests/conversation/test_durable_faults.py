@@ -9,6 +9,7 @@ import pytest
 
 from agent_context import (
     Append,
+    Compress,
     ContextRef,
     Extend,
     Fork,
@@ -22,12 +23,14 @@ from agent_context import (
     Send,
     SendOptions,
     SendStream,
+    Summarize,
     TextDelta,
     events,
 )
 from agent_context.conversation import calls
 from agent_context.conversation import state as states
 from agent_context.errors import (
+    AskTimeout,
     BackendError,
     ConversationClosed,
     Fenced,
@@ -42,12 +45,19 @@ from agent_context.stores.store import Claim, Parent
 from agent_context_backends.scripted import Hold
 from tests.conversation.conftest import WAIT, Seen, Talk
 from tests.conversation.stores import Failing, Held, crash
+from tests.support.waiting import wait_until
 
 FULL = StoreUnavailable("the disk is full")
 
 
 def said(text: str) -> Append:
     return Append(Message.user(text))
+
+
+def owner(store: MemoryStore) -> str | None:
+    about = store.about("c")
+    assert about is not None
+    return about.owner
 
 
 def texts(messages: tuple[Message, ...]) -> list[str]:
@@ -256,3 +266,55 @@ def test_a_conversation_may_have_an_odd_name(talk: Talk, name: str) -> None:
     page = fork.ask(History(limit=1))
     rest = fork.ask(History(after=page.next or "", limit=9))
     assert [remark.message.text for remark in rest.remarks] == ["b", "c"]
+
+
+def test_a_stop_that_a_hanging_store_holds_up_says_so_and_loses_nothing(talk: Talk) -> None:
+    store = Held()
+    ref = talk(store=store, id="c")
+    store.writing.shut()
+    ref.tell(said("kept"))
+    with pytest.raises(AskTimeout):
+        ref.stop(timeout=0.05)
+    store.writing.open()
+    wait_until(lambda: owner(store) is None)
+    assert texts(talk(store=store, id="c").ask(Messages())) == ["kept"]
+
+
+def test_a_stop_waits_until_others_may_have_the_conversation(talk: Talk) -> None:
+    store = Held()
+    ref = talk(store=store, id="c")
+    store.releasing.shut()
+    with pytest.raises(AskTimeout):
+        ref.stop(timeout=0.05)
+    assert owner(store) is not None
+    store.releasing.open()
+    wait_until(lambda: owner(store) is None)
+
+
+def test_a_compression_that_could_not_be_kept_says_so(talk: Talk) -> None:
+    store, hold = Failing(), Hold()
+    ref = talk([hold, "a summary"], store=store, id="c")
+    ref.ask(Extend([Message.user(f"{i} " + "word " * 50) for i in range(12)]))
+    before = ref.ask(Messages())
+    reply = ref.submit(Compress(Summarize(keep=2)))
+    assert hold.entered.wait(WAIT)
+    store.error = FULL
+    hold.release()
+    with pytest.raises(StoreUnavailable):
+        reply.get(timeout=WAIT)
+    store.error = None
+    assert ref.ask(Messages()) == before
+
+
+def test_a_refusal_by_what_was_lost_is_none(talk: Talk) -> None:
+    store = Held()
+    ref = talk(store=store, id="c")
+    ref.ask(said("x"))
+    store.writing.shut()
+    ref.tell(Rewind(0))
+    assert store.writing.reached.wait(WAIT)
+    refused = ref.submit(Rewind(1))
+    crash(store)
+    store.writing.open()
+    with pytest.raises(Fenced):
+        refused.get(timeout=WAIT)
