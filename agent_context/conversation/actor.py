@@ -282,6 +282,9 @@ class _Conversation(Guarded):
         return before
 
     def _take_in(self, report: Report) -> None:
+        if isinstance(report, LookedUp):
+            self._keys.answer(report, self._answer_now, self._state)
+            return
         turns = self._turn_keeper()
         match report:
             case TurnEnded():
@@ -303,8 +306,6 @@ class _Conversation(Guarded):
                 keeper.ended(report, turn_runs=turns.running is not None)
             case CompressionOverdue(work_id):
                 self._compression_keeper().overdue(work_id)
-            case LookedUp():
-                self._keys.answer(report, self._answer_now, self._state)
             case Lost():
                 pass  # what there is to do has been done
             case _:

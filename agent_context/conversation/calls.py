@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from agent_context.compression.strategy import Strategy
 from agent_context.compression.summary import Refused, Summariser
 from agent_context.conversation.exchange import Exchange, scratch_of
 from agent_context.conversation.prefixes import Before, Prefix, prefix_of
-from agent_context.errors import BackendError, ContextFull, ErrorKind
+from agent_context.errors import BackendError, ContextFull, ErrorKind, InvalidMessage
 from agent_context.ledger import PrefixReport
 from agent_context.messages import Completion, Message
 from agent_context.options import SendOptions
@@ -141,6 +142,9 @@ def _hearing(call: Call, results: list[Message]) -> Callable[[Message], object]:
     """Takes in results as long as these are the call's: one that comes late is none of its next."""
 
     def heard(result: Message) -> None:
+        if not isinstance(cast("object", result), Message):
+            raise InvalidMessage(f"a result is a Message, not {type(result).__name__}")
+        record_of(result)  # whether it can be stored
         if call.results is results:
             results.append(result)
             if call.note is not None:

@@ -43,6 +43,8 @@ class LookedUp(Struct, frozen=True):
 class Keys:
     """What was asked with a key and has no answer yet."""
 
+    __slots__ = ("_open", "_post", "_streams", "looking")
+
     def __init__(self, post: Callable[[object], bool]) -> None:
         self._post = post
         self._open: dict[str, _Open] = {}

@@ -25,7 +25,7 @@ from agent_context import (
     ToolCall,
     events,
 )
-from agent_context.errors import ConversationClosed, TurnCancelled
+from agent_context.errors import ConversationClosed, InvalidMessage, TurnCancelled
 from agent_context.rounds import Round
 from agent_context.stores.memory import MemoryStore
 from agent_context_backends.scripted import Hold
@@ -181,3 +181,27 @@ def test_a_turn_that_stores_nothing_leaves_a_durable_conversation_as_it_was(talk
     assert ref.ask(Len()) == 0
     assert [entry.kind for entry in store.entries("c")] == ["begun"]
     assert store.claim("c").draft is None
+
+
+@pytest.mark.parametrize(
+    "result", ["text", Message.tool("a", "x").model_copy(update={"id": "\ud800"})]
+)
+def test_a_result_that_can_not_be_stored_is_refused_where_it_is_told(
+    talk: Talk, result: Message
+) -> None:
+    refused: list[Exception] = []
+
+    class Careless:
+        async def answer(
+            self, completion: Completion, done: Callable[[Message], object]
+        ) -> Round | None:
+            try:
+                done(result)
+            except InvalidMessage as error:
+                refused.append(error)
+            return Round([Message.tool("a", "fine")])
+
+    ref = talk([CALL, "one"], store=MemoryStore(), id="c")
+    ref.ask(Send(messages=[Message.user("go")], loop=Careless()))
+    assert len(refused) == 1
+    assert texts(ref.ask(Incremental())) == ["go", "", "fine", "one"]
