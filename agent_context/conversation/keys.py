@@ -107,7 +107,9 @@ class Keys:
             self._streams[opened.key] = given.watched()
             reply.set(given)
         else:
-            state.when_kept(lambda error: reply.set(Failed(error) if error else given))
+            kept: Reply[object] = Reply()
+            state.when_kept(lambda error: kept.set(Failed(error) if error else given))
+            reply.set(Later(kept))
 
     def _forget(self, opened: _Open) -> None:
         if self._open.get(opened.key) is opened:
@@ -118,7 +120,7 @@ class Keys:
         return any(each.shared and each.asked is asked for each in list(self._open.values()))
 
     def close(self, error: BaseException) -> None:
-        """Answer everybody with `error` who has no other answer."""
+        """Answer everybody with `error` to whom no other answer is coming."""
         waiting, self._open = self._open, {}
         for each in list(waiting.values()):
             each.reply.set_error(error)

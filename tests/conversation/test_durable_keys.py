@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import product
+from threading import Thread
 
 import pytest
 from msgspec.structs import replace
@@ -131,6 +132,22 @@ def test_a_stop_answers_who_waits_for_a_look_up(talk: Talk) -> None:
     with pytest.raises(ConversationClosed):
         asked.get(timeout=WAIT)
     store.finding.open()
+
+
+def test_a_stop_leaves_the_answer_to_who_waits_for_a_commit(talk: Talk) -> None:
+    store = Held()
+    ref = talk(store=store, id="c")
+    store.writing.shut()
+    asked = ref.submit(Append(Message.user("x"), key="k"))
+    assert store.writing.reached.wait(WAIT)
+    stopping = Thread(target=ref.stop)
+    stopping.start()
+    assert ref.actor_ref.actor_stopped.wait(WAIT)
+    store.writing.open()
+    stopping.join(WAIT)
+    entry = store.find("c", "k")
+    assert entry is not None
+    assert asked.get(timeout=WAIT) in entry.payload.decode()
 
 
 def test_a_look_up_that_was_under_way_when_all_was_lost_does_nothing(talk: Talk) -> None:
