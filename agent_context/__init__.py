@@ -77,9 +77,9 @@ from agent_context.providers import (
     InMemoryHistoryProvider,
     SessionContext,
 )
+from agent_context.providers.response import AgentResponse
 from agent_context.ref import ContextRef
-from agent_context.response import AgentResponse
-from agent_context.session import AgentSession
+from agent_context.sessions import AgentSession
 from agent_context.stream import Stream
 from agent_context.stream_events import (
     Finished,

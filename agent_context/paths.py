@@ -8,10 +8,14 @@ A hard link is a file like any other.
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import os
+import re
 import secrets
 import stat
+import string
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +25,7 @@ from typing import BinaryIO, Final, Self
 
 from agent_context.errors import PathRefused
 
-__all__ = ["Found", "Root", "segments"]
+__all__ = ["Found", "Root", "segments", "stem_of"]
 
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _DIRECTORY = os.O_RDONLY | _SAFE | getattr(os, "O_DIRECTORY", 0)
@@ -30,6 +34,12 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
 
 # Whether names can be opened from an open directory.
 _WALKS = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
+
+
+_LONGEST: Final = 120
+_PLAIN: Final = frozenset(string.ascii_lowercase + string.digits + "-_")
+_RESERVED: Final = re.compile(r"con|prn|aux|nul|(com|lpt)\d")
+"""Names that mean a device on Windows, whatever their ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,20 @@ def segments(name: str) -> tuple[str, ...]:
     if os.sep == "\\" and any(set(part) & {"\\", ":"} for part in parts):
         raise PathRefused(name, "segments are parted by `/`, and hold no `:`")
     return parts
+
+
+def stem_of(id: str) -> str:
+    """A file name for any text, without an ending; two texts never have the same one.
+
+    Not even where the file system ignores case or normalises, and none that a system keeps for
+    itself. A text that is a plain lower-case name stays as it is.
+    """
+    if 0 < len(id) <= _LONGEST and _PLAIN.issuperset(id) and not _RESERVED.fullmatch(id):
+        return id
+    raw = id.encode("utf-8", "surrogatepass")
+    written = base64.b32encode(raw).decode("ascii").rstrip("=").lower()
+    # The second tilde parts them: base32 has none.
+    return f"~{written}" if len(written) <= _LONGEST else f"~~{hashlib.sha256(raw).hexdigest()}"
 
 
 class Root:
@@ -98,6 +122,27 @@ class Root:
         *above, last = segments(name)
         with _refusals(name), self._directory(above, make=True) as directory:
             directory.replace(last, content)
+
+    def remove(self, name: str) -> bool:
+        """Remove a file, or the link that has its name; False if there is none."""
+        *above, last = segments(name)
+        try:
+            with _refusals(name), self._directory(above) as directory:
+                directory.remove(last)
+        except PathRefused as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        return True
+
+    def rename(self, name: str, other: str) -> None:
+        """Give a file another name in its directory, in the place of what has that one."""
+        *above, last = segments(name)
+        *elsewhere, new = segments(other)
+        if elsewhere:
+            raise PathRefused(other, "a name in the same directory is expected")
+        with _refusals(name), self._directory(above) as directory:
+            directory.rename(last, new)
 
     def files(
         self,
@@ -177,13 +222,24 @@ class _Directory:
         draft, place = f".{secrets.token_hex(8)}.tmp", self.descriptor
         try:
             self._fill(draft, content, self._mode(name))
-            os.replace(self._named(draft), self._named(name), src_dir_fd=place, dst_dir_fd=place)
+            self.rename(draft, name)
         except BaseException:
             with suppress(OSError):
                 os.unlink(self._named(draft), dir_fd=place)
             raise
-        if place is not None:
-            os.fsync(place)
+
+    def remove(self, name: str) -> None:
+        os.unlink(self._named(name), dir_fd=self.descriptor)
+        self._sync()
+
+    def rename(self, name: str, other: str) -> None:
+        place = self.descriptor
+        os.replace(self._named(name), self._named(other), src_dir_fd=place, dst_dir_fd=place)
+        self._sync()
+
+    def _sync(self) -> None:
+        if self.descriptor is not None:
+            os.fsync(self.descriptor)
 
     def _fill(self, name: str, content: bytes, mode: int | None) -> None:
         with os.fdopen(self.open(name, _CREATE), "wb") as file:

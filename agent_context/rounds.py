@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from agent_context.messages import Completion, Message
+from agent_context.errors import InvalidOptions, TurnAborted
+from agent_context.messages import Completion, Message, ToolCall
 from agent_context.options import SendOptions
+from agent_context.tools.elsewhere import LoopGone, elsewhere
+from agent_context.tools.execution import Outcome, Toolbox
+from agent_context.tools.repeats import Repeats
 
-__all__ = ["Round", "ToolLoop"]
+__all__ = ["Bound", "Round", "ToolLoop"]
+
+_FORBEARANCE: Final = 2
+"""How often a model may still call tools after it was told to answer without them."""
 
 
 class Round(Struct, frozen=True):
@@ -36,3 +46,83 @@ class ToolLoop(Protocol):
         a cancelled turn. Cancelled with the turn; what it raises ends the turn.
         """
         ...
+
+
+class Bound:
+    """A `ToolLoop` for one turn, made where the turn is asked for.
+
+    Tools run on `loop`, in the context variables of the place where this was made; without a loop
+    they run on the library's own, which they must not block.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        max_rounds: int = 20,
+    ) -> None:
+        """Bind a toolbox to a turn.
+
+        Args:
+            toolbox: What runs the calls.
+            loop: Where asynchronous tools run.
+            max_rounds: Rounds of tool calls; after that the model has to answer without tools.
+
+        Raises:
+            InvalidOptions: there would be no round at all.
+        """
+        if max_rounds < 1:
+            raise InvalidOptions(f"max_rounds: at least 1, not {max_rounds}")
+        self._toolbox = toolbox
+        self._loop = loop
+        self._max_rounds = max_rounds
+        self._variables = contextvars.copy_context()
+        self._repeats = Repeats()
+        self._told = toolbox.tools
+        self.rounds = 0
+        """How many rounds were answered."""
+        self.pending: tuple[ToolCall, ...] = ()
+        """The calls that wait for a decision, after `answer` has returned None."""
+
+    async def answer(
+        self, completion: Completion, done: Callable[[Message], object]
+    ) -> Round | None:
+        """Run the calls of `completion`, or leave all of them open if one must be decided on."""
+        if self.rounds >= self._max_rounds + _FORBEARANCE:
+            raise TurnAborted(
+                f"the model went on calling tools after {self._max_rounds} rounds, although it was "
+                "told to answer without them"
+            )
+        calls = completion.message.tool_calls
+        outcome = await self._run(partial(self._toolbox.run, calls, repeats=self._repeats), done)
+        if outcome.pending:
+            self.pending = outcome.pending
+            return None
+        self.rounds += 1
+        return Round(outcome.results, self._next())
+
+    def _next(self) -> SendOptions | None:
+        """What changes for the calls that follow."""
+        changes: dict[str, Any] = {}
+        if self.rounds >= self._max_rounds:
+            changes["tool_choice"] = "none"
+        if self._toolbox.tools != self._told:
+            self._told = changes["tools"] = self._toolbox.tools
+        return SendOptions(**changes) if changes else None
+
+    async def _run(
+        self, run: Callable[..., Coroutine[Any, Any, Outcome]], done: Callable[[Message], object]
+    ) -> Outcome:
+        here = asyncio.get_running_loop()
+        if self._loop is None or self._loop is here:
+            return await run(done=done)
+
+        # Said here before the outcome is: calls from another thread keep their order.
+        def say(result: Message) -> None:
+            here.call_soon_threadsafe(done, result)
+
+        try:
+            return await elsewhere(partial(run, done=say), self._loop, self._variables.copy())
+        except LoopGone as error:
+            raise TurnAborted(f"the loop that the tools belong to is gone: {error}") from error

@@ -27,6 +27,9 @@ SCRIPTS = (
     "postgres",
     "streams",
     "agent",
+    "host",
+    "sessions",
+    "failover",
 )
 
 

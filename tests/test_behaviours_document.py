@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROW = re.compile(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
-ALL = range(1, 91)
+ALL = range(1, 107)
 
 
 def rows() -> dict[int, set[str]]:

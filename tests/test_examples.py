@@ -19,12 +19,13 @@ PRINTS = {
     "history_provider": "in the audit:    ['user', 'assistant', 'user', 'assistant']",
     "compression_provider": "The session keeps all 8 messages.",
     "run_lifecycle": "The request was another one: True",
+    "agent_with_tools": "value: Booking(flight='OSL-KIX at 9:00', seat='12A')",
 }
 
 
-def run(path: Path) -> str:
+def run(path: Path, *arguments: str) -> str:
     finished = subprocess.run(
-        [sys.executable, "-W", "error", path],
+        [sys.executable, "-W", "error", path, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -47,6 +48,15 @@ def loaded(name: str) -> ModuleType:
 @pytest.mark.parametrize("name", PRINTS)
 def test_an_example_runs(name: str) -> None:
     assert PRINTS[name] in run(EXAMPLES / f"{name}.py")
+
+
+def test_an_agent_goes_on_in_the_next_process_and_finds_what_is_hidden(tmp_path: Path) -> None:
+    told = [run(EXAMPLES / "durable_agent.py", str(tmp_path / "talks.db")) for _ in range(2)]
+
+    assert "process 1:" in told[0]
+    assert "messages are hidden from the model now" in told[0]
+    assert "process 2:" in told[1]
+    assert "model: I looked it up. user: My parrot is called Polly." in told[1]
 
 
 @pytest.mark.behaviour(64)

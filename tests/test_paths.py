@@ -1,5 +1,6 @@
 import os
 import pickle
+import re
 import shutil
 import threading
 from contextlib import suppress
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context.errors import PathRefused
-from agent_context.paths import Found, Root, segments
+from agent_context.paths import Found, Root, segments, stem_of
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ OUTSIDE = [
 ]
 
 
+@pytest.mark.behaviour(104)
 @pytest.mark.parametrize("name", [*OUTSIDE, "\\\\host\\x", ".", "a\0b", "a/\ud800"])
 def test_a_name_that_could_leave_the_root_is_refused(root: Root, name: str) -> None:
     with pytest.raises(PathRefused):
@@ -234,3 +236,63 @@ def test_without_directory_descriptors_links_are_refused_too(
     for name in ("file", "dir/secret.txt"):
         with pytest.raises(PathRefused, match="link"):
             root.read(name, 99)
+
+
+def test_a_file_is_removed_once(root: Root) -> None:
+    assert root.remove("a/b/deep.txt") is True
+    assert root.remove("a/b/deep.txt") is False
+
+    assert _names(root.path / "a" / "b") == []
+
+
+def test_a_link_is_removed_and_not_what_it_leads_to(root: Root, tmp_path: Path) -> None:
+    (root.path / "link").symlink_to(tmp_path / "secret.txt")
+
+    assert root.remove("link") is True
+
+    assert (tmp_path / "secret.txt").read_text() == "secret"
+
+
+def test_a_directory_is_not_removed(root: Root) -> None:
+    with pytest.raises(PathRefused):
+        root.remove("a")
+
+    assert (root.path / "a" / "b").is_dir()
+
+
+def test_a_file_gets_another_name_in_its_directory_alone(root: Root) -> None:
+    root.rename("a/b/deep.txt", "other.txt")
+
+    assert root.read("a/b/other.txt", 100) == b"deep"
+    for elsewhere in ("../other.txt", "c/other.txt"):
+        with pytest.raises(PathRefused):
+            root.rename("a/b/other.txt", elsewhere)
+    with pytest.raises(PathRefused, match="there is no such file"):
+        root.rename("a/b/deep.txt", "gone.txt")
+
+
+@given(one=st.text(max_size=150), other=st.text(max_size=150))
+def test_two_texts_never_share_a_file_name(one: str, other: str) -> None:
+    same_file = stem_of(one).casefold() == stem_of(other).casefold()
+
+    assert same_file == (one == other)
+
+
+@given(st.text(max_size=300))
+def test_a_stem_is_a_short_and_plain_name(text: str) -> None:
+    assert segments(stem_of(text)) == (stem_of(text),)
+    assert re.fullmatch(r"[a-z0-9_~-]{1,122}", stem_of(text))
+
+
+@pytest.mark.parametrize("text", ["", "CON", "con", "nul", "com1", "lpt9", "A", "a.b", "~", "é"])
+def test_a_name_that_a_system_might_read_otherwise_is_written_otherwise(text: str) -> None:
+    assert stem_of(text).startswith("~")
+
+
+def test_the_name_of_a_long_text_is_not_one_that_a_short_text_has() -> None:
+    assert stem_of("x" * 10_000).startswith("~~")
+    assert not stem_of("~").startswith("~~")
+
+
+def test_a_plain_name_stays_as_it_is() -> None:
+    assert stem_of("console-1_a") == "console-1_a"

@@ -18,18 +18,18 @@ from agent_context.backend import ContextBackend
 from agent_context.checks import checked
 from agent_context.compression.strategy import Strategy
 from agent_context.conversation.actor import AgentContext
-from agent_context.errors import UsageMistake
+from agent_context.errors import InvalidOptions, UsageMistake
 from agent_context.messages import Message
 from agent_context.options import SendOptions
 from agent_context.protocol import FromJsonl, IsEmpty, UseBackend
-from agent_context.providers.chain import Chain, OnProviderError
+from agent_context.providers.chain import Chain, OnProviderError, PostOrder
 from agent_context.providers.compression import AnyStrategy
 from agent_context.providers.history import InMemoryHistoryProvider
 from agent_context.providers.provider import ContextProvider
+from agent_context.providers.response import AgentResponse
 from agent_context.ref import ContextRef
-from agent_context.response import AgentResponse
 from agent_context.runtime import finalizer
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.stores.store import Store
 from agent_context.tools import (
     Approve,
@@ -51,6 +51,9 @@ class Hosts(Protocol):
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def backend(self) -> ContextBackend | None: ...
 
     async def aget(self, conversation_id: str, /) -> ContextRef: ...
 
@@ -85,9 +88,11 @@ class Agent:
         tool_conflict: Whether a tool whose name is taken is left out, or an error.
         on_provider_error: Whether a provider that fails is noted and left out, or ends the run.
         provider_timeout: Seconds that one call of a provider may take.
+        post_order: Which provider looks first at a run that has ended: the last, or the first.
         store: Keeps what is said in sessions, under their ids: a session with an id that the store
             knows goes on where it was.
-        host: The same, for programs that have a host; it was made with this client.
+        host: The same, for programs that have a host. It was made with this client, and says how
+            its conversations compress.
     """
 
     def __init__(  # noqa: PLR0913 - an agent is described in one place
@@ -108,6 +113,7 @@ class Agent:
         tool_conflict: ToolConflict = "skip",
         on_provider_error: OnProviderError = "isolate",
         provider_timeout: float = 60.0,
+        post_order: PostOrder = "reverse",
         store: Store | None = None,
         host: Hosts | None = None,
     ) -> None:
@@ -121,6 +127,7 @@ class Agent:
             _with_history(self.context_providers),
             on_error=on_provider_error,
             patience=provider_timeout,
+            post_order=post_order,
         )
         self.requests = Requests(
             client=client,
@@ -132,7 +139,7 @@ class Agent:
         self.background = Background()
         self.max_rounds = max_rounds
         self._compression = compression
-        self._store = store if host is None else host.store
+        self._store = _store_of(client, store, host, compression)
         self._host = host
         self._waits = on_provider_error == "raise"
         self._approve = approve
@@ -326,6 +333,23 @@ def _with_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvi
     if Chain(providers).loads_history:
         return providers
     return (InMemoryHistoryProvider("conversation"), *providers)
+
+
+def _store_of(
+    client: ContextBackend, store: Store | None, host: Hosts | None, compression: Strategy | None
+) -> Store | None:
+    if host is None:
+        return store
+    if store is not None:
+        raise InvalidOptions("store: the host has one, which keeps its conversations: drop this")
+    if compression is not None:
+        raise InvalidOptions("compression: the host's conversations have the host's: give it there")
+    if host.backend is not None and host.backend is not client:
+        raise InvalidOptions(
+            f"host: its conversations talk to another {host.backend.vendor} backend than client: "
+            "make the host and the agent with the same one"
+        )
+    return host.store
 
 
 def _each(said: Said) -> Iterable[_One]:

@@ -7,9 +7,9 @@ from typing import Final
 
 import orjson
 
-from agent_context import stateful
 from agent_context.errors import InvalidOptions, StoreCorrupt, StoreError
-from agent_context.session import AgentSession
+from agent_context.sessions import stateful
+from agent_context.sessions.session import AgentSession
 from agent_context.stores.access import Access
 from agent_context.stores.store import Store
 

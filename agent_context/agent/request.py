@@ -12,13 +12,13 @@ from msgspec import Struct
 from agent_context.agent.turn import Request
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
-from agent_context.lazily import Joined
 from agent_context.messages import Message, Role
 from agent_context.options import SendOptions
 from agent_context.providers.compression import AnyStrategy, Counter, compress, input_budget
 from agent_context.providers.context import SessionContext
-from agent_context.response import Diagnostic
-from agent_context.session import AgentSession
+from agent_context.providers.response import Diagnostic
+from agent_context.sessions.lazily import Joined
+from agent_context.sessions.session import AgentSession
 from agent_context.tools import Tool
 from agent_context.tools.merging import Source, ToolConflict, merge
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -15,7 +14,6 @@ from agent_context.agent.steadfast import Background
 from agent_context.agent.turn import Request, Rounds, Turn
 from agent_context.agent.typed import ask_for, asked_again
 from agent_context.agent.updates import AgentUpdate, Emit
-from agent_context.bound import Bound
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
@@ -25,16 +23,17 @@ from agent_context.errors import (
     RunCancelled,
     WouldDeadlock,
 )
-from agent_context.lazily import SaidBefore
 from agent_context.messages import Completion, Message, Role, ToolCall, Usage, new_id
 from agent_context.options import SendOptions
 from agent_context.output import parse_output
 from agent_context.protocol import Extend
 from agent_context.providers.chain import Chain
 from agent_context.providers.context import SessionContext
+from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.ref import ContextRef
-from agent_context.response import AgentResponse, Diagnostic
-from agent_context.session import AgentSession
+from agent_context.rounds import Bound
+from agent_context.sessions.lazily import SaidBefore
+from agent_context.sessions.session import AgentSession
 from agent_context.tools import Decision, Tool, Toolbox
 from agent_context.tools.keeping import READER
 
@@ -44,9 +43,6 @@ logger = logging.getLogger(__name__)
 
 SHORTENED: Final = "shortened_tool_results"
 """In a session's state: some tool result was cut, so the tool that reads on is offered."""
-
-_inside: ContextVar[frozenset[int]] = ContextVar("_inside", default=frozenset())
-"""The sessions in whose runs this code is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +103,7 @@ class Run:
     async def perform(self) -> AgentResponse:
         """Go through the phases. The last one begins when this returns or raises."""
         agent, session, context = self._agent, self._session, self._context
-        if id(session) in _inside.get():
+        if session.is_inside:
             raise WouldDeadlock(f"a run of {session!r} waits for this one: use another session")
         if (on_busy := self._asked.options.on_busy) in {"interrupt", "steer"}:
             raise InvalidOptions(
@@ -117,23 +113,22 @@ class Run:
         if on_busy == "reject" and session.runs.busy:
             raise ConversationBusy(f"{session!r} has a run already, and on_busy is 'reject'")
         leave = await session.runs.enter()
-        token = _inside.set(_inside.get() | {id(session)})
-        # It is there from the start: of a loop that closes, only the tasks that are there finish.
-        over = asyncio.Event()
-        end = agent.background.start(self._end(over, leave), name="agent-context after_run")
-        try:
-            context.response = await self._respond()
-        except asyncio.CancelledError:
-            context.error = RunCancelled("the run was cancelled before its end")
-            raise
-        except BaseException as error:
-            context.error = error
-            raise
-        finally:
-            over.set()
-            _inside.reset(token)
-            if self._asked.wait:
-                await asyncio.wait([end])
+        with session.inside():
+            # It is there from the start: of a loop that closes, only such tasks finish.
+            over = asyncio.Event()
+            end = agent.background.start(self._end(over, leave), name="agent-context after_run")
+            try:
+                context.response = await self._respond()
+            except asyncio.CancelledError:
+                context.error = RunCancelled("the run was cancelled before its end")
+                raise
+            except BaseException as error:
+                context.error = error
+                raise
+            finally:
+                over.set()
+                if self._asked.wait:
+                    await asyncio.wait([end])
         if self._asked.wait:
             end.result()
         return context.response

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from agent_context.errors import RunCancelled, UsageMistake
 from agent_context.messages import FinishReason, Message, ToolCall, Usage
-from agent_context.response import AgentResponse
+from agent_context.providers.response import AgentResponse
 from agent_context.runtime import finalizer
 from agent_context.stream_events import (
     Finished,

@@ -196,8 +196,8 @@ class _Conversation(Guarded):
     def _find_again(self, message: object) -> None:
         """Read the conversation anew if it could not be kept as it was here.
 
-        Raises `StoreError` if the store still can't be had, or if somebody else has the
-        conversation now: then this one ends.
+        Raises `StoreError` for who asks if the store still can't be had, or if somebody else has
+        the conversation now: then this one ends.
         """
         journal = self._state.journal
         if journal is None or journal.error is None:

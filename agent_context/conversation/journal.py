@@ -61,6 +61,7 @@ class Journal:
         self._last: Reply[None] | None = None
         self._since_snapshot = [0, 0]
         self._snapshot_bytes = 0
+        self._saving: Reply[None] | None = None
 
     def add(self, kind: str, payload: bytes, key: str | None = None) -> None:
         """Write this with the next `commit`."""
@@ -158,7 +159,8 @@ class Journal:
 
         def then(error: BaseException | None) -> None:
             if error is None:
-                self.access.read(self._save, moment).add_done_callback(_log_failure)
+                self._saving = self.access.read(self._save, moment)
+                self._saving.add_done_callback(_log_failure)
 
         self.when_kept(then)
 
@@ -176,10 +178,16 @@ class Journal:
                 self._save(moment)
             self.access.store.release(self.conversation_id, self.epoch)
 
-        def then(_: BaseException | None) -> None:
+        def go(_: Reply[None] | None = None) -> None:
             letting_go = self.access.read(let_go)
             letting_go.add_done_callback(_log_failure)
             letting_go.add_done_callback(lambda _: released.set(None))
+
+        def then(_: BaseException | None) -> None:
+            if self._saving is None:
+                go()
+            else:
+                self._saving.add_done_callback(go)
 
         self.when_kept(then)
         return released

@@ -27,7 +27,7 @@ _FILES: Final = (Path("/proc/self/fd"), Path("/dev/fd"))
 def findings(house: House, limit: int) -> Iterator[Finding]:
     """How many conversations are awake, what they do, and what that takes."""
     seats = house.live()
-    count = len(seats)
+    count = sum(not seat.asked for seat in seats)
     yield Finding("live", ok=count <= limit, text=f"{count} conversations are awake, of {limit}")
     yield _turns(seats)
     yield Finding("threads", ok=True, text=f"{threading.active_count()} threads")

@@ -78,6 +78,8 @@ class Host:
         is False. Raises `UsageMistake`.
         """
         self.store = checked("store", store, Store)
+        self.backend = backend if isinstance(backend, ContextBackend) else None
+        """What its conversations talk to; None if a function says that for each."""
         if live < 1 or (idle is not None and idle <= 0):
             raise InvalidOptions("live: a number from 1 on; idle: seconds, or None")
         if isinstance(backend, ContextBackend) or not callable(backend):
@@ -127,9 +129,16 @@ class Host:
         """Branch a conversation off; the same as asking it to `Fork`."""
         return self.get(conversation_id, create=False).ask(Fork(at))
 
+    def park(self, unused_for: float = 0.0, *, timeout: float = 10.0) -> bool:
+        """Park at once what was not used for so many seconds, to have its memory back.
+
+        False if that took longer than `timeout`. What is busy or has subscribers stays awake.
+        """
+        return self._house.park(time.monotonic() - unused_for, timeout)
+
     def live(self) -> tuple[str, ...]:
-        """The ids of the conversations that are awake."""
-        return tuple(seat.id for seat in self._house.live())
+        """The ids of the conversations that are awake, without those that are being parked."""
+        return tuple(seat.id for seat in self._house.live() if not seat.asked)
 
     def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
         """What is known of all conversations of the store, awake or not, by id."""
@@ -277,6 +286,6 @@ class Host:
         if self._house.draining:
             return
         if self._idle is not None:
-            self._house.park(time.monotonic() - self._idle)
+            self._house.park(time.monotonic() - self._idle, 0)
         self._house.make_room()
         self._sweep_later()

@@ -168,11 +168,11 @@ class House:
             self._forget(seat, error)
             return
         seat.ref = opening.get()
+        # First: whoever waits for the conversation finds no more awake than may be.
+        self.make_room()
         self._fill(seat)
         if self.draining:
             self.retire(seat)
-        else:
-            self.make_room()
 
     def _fill(self, seat: HostSeat) -> None:
         """Make the calls that wait, in order; those that come meanwhile wait behind them."""
@@ -243,8 +243,8 @@ class House:
         except BaseException as error:
             self._forget(seat, error)
             raise
-        self._fill(seat)
         self.make_room()
+        self._fill(seat)
         return HostedRef(seat.ref, self)
 
     def make_room(self) -> None:
@@ -260,8 +260,12 @@ class House:
         for seat in chosen:
             post(seat.actor_ref, Passivate(seat.used))
 
-    def park(self, unused_since: float) -> None:
-        """Have those end that were not used since then."""
+    def park(self, unused_since: float, timeout: float) -> bool:
+        """Have those end that were not used since then; whether they have, or said that they stay.
+
+        Raises `ConversationClosed`.
+        """
+        self.check_home()
         with self._changed:
             chosen = [
                 seat
@@ -271,6 +275,12 @@ class House:
             self._ask_to_end(chosen)
         for seat in chosen:
             post(seat.actor_ref, Passivate(unused_since))
+        end = time.monotonic() + timeout
+        return all(self._has_said(seat, end) for seat in chosen)
+
+    def _has_said(self, seat: HostSeat, end: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not seat.asked, end - time.monotonic())
 
     def _ask_to_end(self, seats: list[HostSeat]) -> None:
         for seat in seats:

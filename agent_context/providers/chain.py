@@ -1,4 +1,4 @@
-"""The providers of an agent, one after the other: before a run in order, after it in reverse."""
+"""The providers of an agent, one after the other: before a run and after it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from agent_context.checks import checked
+from agent_context.errors import InvalidOptions
 from agent_context.messages import Role
+from agent_context.providers.compression import CompressionProvider
 from agent_context.providers.context import SessionContext
 from agent_context.providers.history import HistoryProvider
 from agent_context.providers.provider import ContextProvider
-from agent_context.response import Diagnostic
-from agent_context.session import AgentSession
+from agent_context.providers.response import Diagnostic
+from agent_context.sessions.session import AgentSession
 
-__all__ = ["Chain", "OnProviderError"]
+__all__ = ["Chain", "OnProviderError", "PostOrder"]
 
 logger = logging.getLogger(__name__)
 
 OnProviderError = Literal["isolate", "raise"]
 """What a provider's exception does: it is noted and the run goes on, or it ends the run."""
+
+PostOrder = Literal["reverse", "forward"]
+"""Which provider looks first at a run that has ended: the last one, or the first."""
 
 _PATIENCE: Final = 60.0
 
@@ -35,14 +40,19 @@ class Chain:
         *,
         on_error: OnProviderError = "isolate",
         patience: float = _PATIENCE,
+        post_order: PostOrder = "reverse",
     ) -> None:
         """`patience` is what one call of a provider may take, in seconds.
 
-        Raises `ValueError` for two providers with one `source_id`, or two that load the history.
+        Raises `ValueError` for two providers with one `source_id`, or two that load the history,
+        and `InvalidOptions` for an order that is none and a history that can't be rewritten.
         """
+        if post_order not in get_args(PostOrder):
+            raise InvalidOptions(f"post_order is 'reverse' or 'forward', not {post_order!r}")
         self.providers: Sequence[ContextProvider] = tuple(providers)
         self._on_error = on_error
         self._patience = patience
+        self._afterwards = self.providers[:: -1 if post_order == "reverse" else 1]
         _check(self.providers)
 
     @property
@@ -68,12 +78,12 @@ class Chain:
         _drop_system_messages(context)
 
     async def after(self, agent: Any, session: AgentSession, context: SessionContext) -> None:
-        """Call each `after_run` whose `before_run` was called, the last one first, once each.
+        """Call each `after_run` whose `before_run` was called, in `post_order`, once each.
 
         With `on_error="raise"` it raises the first failure, when all have been called.
         """
         failures: list[BaseException] = []
-        for provider in reversed(self.providers):
+        for provider in self._afterwards:
             if provider.source_id not in context.attempted:
                 continue
             try:
@@ -127,6 +137,18 @@ def _check(providers: Sequence[ContextProvider]) -> None:
         raise ValueError(
             f"context_providers: {', '.join(loaders)}: only one may load the history, or the model "
             "would read it twice: set load_messages=False on the others"
+        )
+    _check_rewriting(providers)
+
+
+def _check_rewriting(providers: Sequence[ContextProvider]) -> None:
+    rewriting = [p for p in providers if isinstance(p, CompressionProvider) and p.rewrite]
+    histories = [p for p in providers if isinstance(p, HistoryProvider) and p.load_messages]
+    if rewriting and not all(history.can_replace for history in histories):
+        raise InvalidOptions(
+            f"{rewriting[0].name}: rewrite: {histories[0].name} can't replace what it keeps: if it "
+            "is the conversation's own, give the agent `compression`, else a replace_messages to "
+            f"{type(histories[0]).__name__}"
         )
 
 

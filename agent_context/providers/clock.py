@@ -9,7 +9,7 @@ from typing import Any
 from agent_context.errors import InvalidOptions
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 
 __all__ = ["ClockProvider"]
 

@@ -15,10 +15,11 @@ from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, Role, new_id
 from agent_context.options import SendOptions
 from agent_context.providers.context import SessionContext
+from agent_context.providers.history import HistoryProvider
 from agent_context.providers.provider import ContextProvider
 from agent_context.records import record_of
 from agent_context.runtime import Reply, io_loop
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 
@@ -141,7 +142,7 @@ class CompressionProvider(ContextProvider):
     """Puts a shorter form in the place of all that the providers before it gave.
 
     So its place among the providers says what it compresses: behind the one that loads the history
-    it is the history. What is stored stays as it is.
+    it is the history. What is stored stays as it is, unless it is to `rewrite` that.
     """
 
     kind = "compression"
@@ -152,12 +153,16 @@ class CompressionProvider(ContextProvider):
         *,
         budget: int | None = None,
         counter: Counter | None = None,
+        rewrite: bool = False,
         source_id: str = "compression",
     ) -> None:
         """`budget` is in tokens; None takes what the model has for input.
 
         A strategy that asks the model for a summary does so only past the budget, the others
-        always.
+        always. With `rewrite` it compresses what the loading history gave, and nothing else, and
+        has the history keep the outcome: so a summary is paid for once, and not in each run. That
+        needs a history that isn't the conversation's own, which its agent's `compression` makes
+        smaller.
         """
         super().__init__(source_id)
         if not isinstance(strategy, Strategy) and not callable(
@@ -169,6 +174,7 @@ class CompressionProvider(ContextProvider):
         self.strategy = strategy
         self.budget = budget
         self.counter = counter
+        self.rewrite = rewrite
 
     async def before_run(
         self,
@@ -178,12 +184,27 @@ class CompressionProvider(ContextProvider):
         context: SessionContext,
         state: dict[str, Any],
     ) -> None:
-        """Compress what was added so far."""
-        del session, state
-        backend = cast("ContextBackend", agent.client)
-        before = context.get_messages()
+        """Compress what was added so far, or the history alone and for good."""
+        del state
+        source = context.history_source
+        if not self.rewrite:
+            before = context.get_messages()
+            if (after := await self._smaller(before, agent, context)) is not None:
+                context.replace_messages(self, after)
+        elif source in context.context_messages:
+            before = context.get_messages(sources=(source,))
+            if (after := await self._smaller(before, agent, context)) is not None:
+                context.shorten_history(after)
+                history = _history_of(agent, source)
+                await _keep(history, after, len(before), context, session.provider_state(source))
+
+    async def _smaller(
+        self, before: list[Message], agent: Any, context: SessionContext
+    ) -> list[Message] | None:
+        """What the strategy makes of messages; None if they stay as they are."""
         if not before:
-            return
+            return None
+        backend = cast("ContextBackend", agent.client)
         budget = self.budget
         if budget is None:
             budget = input_budget(backend, context.options) or 0
@@ -195,5 +216,22 @@ class CompressionProvider(ContextProvider):
             backend=backend,
             options=context.options,
         )
-        if after != before:
-            context.replace_messages(self, after)
+        return None if after == before else after
+
+
+def _history_of(agent: Any, source: str) -> HistoryProvider:
+    providers = cast("Sequence[ContextProvider]", agent.context_providers)
+    histories = (each for each in providers if isinstance(each, HistoryProvider))
+    return next(each for each in histories if each.source_id == source)
+
+
+async def _keep(
+    history: HistoryProvider,
+    messages: list[Message],
+    instead_of: int,
+    context: SessionContext,
+    state: dict[str, Any],
+) -> None:
+    """Have a history keep messages, unless somebody else has added some since it was loaded."""
+    if await history.count(context.session_id, state=state) == instead_of:
+        await history.replace_messages(context.session_id, messages, state=state)

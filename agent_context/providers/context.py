@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from agent_context.checks import checked
+from agent_context.errors import UsageMistake
 from agent_context.messages import Message
 from agent_context.options import SendOptions
-from agent_context.response import AgentResponse, Diagnostic
+from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.tools import Tool
 
 __all__ = ["ContextResult", "SessionContext", "Snapshot"]
@@ -161,6 +162,13 @@ class SessionContext:
             return
         self.extend_messages(source, messages)
         self._history_from, self._stored_history = _id(source), None
+
+    def shorten_history(self, messages: Iterable[Message]) -> None:
+        """Put messages in the place of what the history's source loaded, and of that alone."""
+        if self._loader is None or self._loader not in self.context_messages:
+            raise UsageMistake("no history was loaded in this run, or something took its place")
+        self.context_messages[self._loader] = _all(messages, Message)
+        self._history_from, self._stored_history = self._history_from or self._loader, None
 
     def get_messages(
         self,

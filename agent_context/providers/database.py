@@ -75,6 +75,30 @@ class SqliteHistoryProvider(HistoryProvider):
         if messages:
             await asyncio.to_thread(self._save, session_id or "default", messages)
 
+    async def replace_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Other rows in the place of the session's, in one transaction."""
+        del state, kwargs
+        await asyncio.to_thread(self._save, session_id or "default", messages, instead=True)
+
+    async def count(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> int:
+        """How many rows the session has."""
+        del state, kwargs
+        return await asyncio.to_thread(self._count, session_id or "default")
+
+    def _count(self, session: str) -> int:
+        with closing(self._connected()) as db:
+            rows = db.execute("select count(*) from history where session = ?", (session,))
+            return int(rows.fetchone()[0])
+
     def _load(self, session: str) -> list[Message]:
         with closing(self._connected()) as db:
             rows = db.execute(
@@ -82,9 +106,11 @@ class SqliteHistoryProvider(HistoryProvider):
             )
             return [message_of(text) for (text,) in rows]
 
-    def _save(self, session: str, messages: Sequence[Message]) -> None:
+    def _save(self, session: str, messages: Sequence[Message], *, instead: bool = False) -> None:
         rows = [(session, record_of(message).line().decode()) for message in messages]
         with closing(self._connected()) as db, db:
+            if instead:
+                db.execute("delete from history where session = ?", (session,))
             db.executemany("insert into history (session, message) values (?, ?)", rows)
 
     def _connected(self) -> sqlite3.Connection:

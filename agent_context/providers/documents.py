@@ -14,7 +14,7 @@ from agent_context.errors import InvalidOptions
 from agent_context.messages import Message
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.tokens import counter
 
 __all__ = ["Chosen", "DocumentsProvider"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from agent_context.errors import PathRefused, StoreUnavailable
 from agent_context.messages import Message
+from agent_context.paths import Root, stem_of
 from agent_context.providers.history import HistoryProvider
+from agent_context.records import record_of
 
 if TYPE_CHECKING:
     from agent_context.imports import JsonlFile, Quarantined
@@ -20,12 +21,9 @@ __all__ = ["FileHistoryProvider"]
 
 logger = logging.getLogger(__name__)
 
-_LONGEST: Final = 120
-_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
-
 
 class FileHistoryProvider(HistoryProvider):
-    """Keeps each session's messages in a file of its own, to which it only ever adds.
+    """Keeps each session's messages in a file of its own, to which runs only ever add.
 
     What a run said is written at once and is on the disk when the provider returns. What a crash
     left half written is put aside in a file of its own, and logged.
@@ -54,7 +52,7 @@ class FileHistoryProvider(HistoryProvider):
 
     def path_of(self, session_id: str | None) -> Path:
         """Where the messages of a session are; no id leads out of the folder."""
-        return self._folder / f"{_stem(session_id or 'default')}.jsonl"
+        return self._folder / f"{stem_of(session_id or 'default')}.jsonl"
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
@@ -76,14 +74,17 @@ class FileHistoryProvider(HistoryProvider):
         if messages:
             await asyncio.to_thread(_append, self.path_of(session_id), messages)
 
-
-def _stem(session_id: str) -> str:
-    """A file name for an id; two ids never have the same one, whatever the file system ignores."""
-    if set(session_id) <= _SAFE and len(session_id) <= _LONGEST:
-        return session_id
-    raw = session_id.encode("utf-8", "surrogatepass")
-    written = base64.b32encode(raw).decode("ascii").rstrip("=").lower()
-    return "~" + (written if len(written) <= _LONGEST else hashlib.sha256(raw).hexdigest())
+    async def replace_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Put a file with these in the place of the session's."""
+        del state, kwargs
+        await asyncio.to_thread(_replace, self.path_of(session_id), messages)
 
 
 def _file(path: Path) -> JsonlFile:
@@ -100,6 +101,15 @@ def _read(path: Path) -> list[Message]:
 
 def _append(path: Path, messages: Sequence[Message]) -> None:
     _report(path, _file(path).append(messages))
+
+
+def _replace(path: Path, messages: Sequence[Message]) -> None:
+    text = b"".join(record_of(message).line() + b"\n" for message in messages)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Root(path.parent).write(path.name, text)
+    except (OSError, PathRefused) as error:
+        raise StoreUnavailable(f"{path}: {error}") from error
 
 
 def _report(path: Path, quarantined: Iterable[Quarantined]) -> None:

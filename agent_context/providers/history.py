@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, cast
 
+from agent_context.errors import UsageMistake
 from agent_context.messages import Message, Role
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
-from agent_context.response import AgentResponse
-from agent_context.session import AgentSession
+from agent_context.providers.response import AgentResponse
+from agent_context.sessions.session import AgentSession
 
 __all__ = [
     "BaseHistoryProvider",
@@ -71,6 +72,35 @@ class HistoryProvider(ContextProvider):
     ) -> None:
         """Keep these behind what is there."""
         raise NotImplementedError
+
+    async def replace_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Keep these in the place of all that is there, all of them or nothing.
+
+        For compressions; a history that doesn't write this raises `UsageMistake`.
+        """
+        del session_id, messages, state, kwargs
+        raise UsageMistake(
+            f"{self.name}: this history can't be made smaller: give {type(self).__name__} a "
+            "replace_messages"
+        )
+
+    async def count(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> int:
+        """How many messages there are; here by getting all of them."""
+        return len(await self.get_messages(session_id, state=state, **kwargs))
+
+    @property
+    def can_replace(self) -> bool:
+        """Whether it has a `replace_messages` of its own."""
+        return type(self).replace_messages is not HistoryProvider.replace_messages
 
     async def before_run(
         self,
@@ -168,6 +198,25 @@ class InMemoryHistoryProvider(HistoryProvider):
         del session_id, kwargs
         if state is not None:
             state.setdefault("messages", []).extend(messages)
+
+    async def replace_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Keep messages in the place of those in `state`, unless the conversation has them."""
+        if self.load_messages:
+            await super().replace_messages(session_id, messages, state=state, **kwargs)
+        elif state is not None:
+            state["messages"] = list(messages)
+
+    @property
+    def can_replace(self) -> bool:
+        """Not of the one that loads: the conversation compresses itself."""
+        return not self.load_messages
 
     async def before_run(
         self,

@@ -8,8 +8,8 @@ from typing import Any
 from agent_context.messages import Message
 from agent_context.options import SendOptions
 from agent_context.providers.context import ContextResult, SessionContext
-from agent_context.response import AgentResponse
-from agent_context.session import AgentSession
+from agent_context.providers.response import AgentResponse
+from agent_context.sessions.session import AgentSession
 
 __all__ = ["BaseContextProvider", "ContextProvider", "ContextResult", "SessionContext"]
 

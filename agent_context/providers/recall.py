@@ -12,7 +12,7 @@ from agent_context.providers.context import SessionContext
 from agent_context.providers.past import DurablePast, HeardPast, Past
 from agent_context.providers.provider import ContextProvider
 from agent_context.ref import ContextRef
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.stores.words import words_of
 from agent_context.tools import FunctionTool, tool
 

@@ -12,7 +12,7 @@ from agent_context.messages import Message
 from agent_context.options import SendOptions
 from agent_context.providers.provider import ContextProvider, ContextResult
 from agent_context.providers.skill_tools import Visible, load_tool, resource_tool, script_tool
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.skills import AgentSkill, SkillDiagnostic, SkillScriptRunner, scan
 from agent_context.skills.metadata import one_line
 from agent_context.tools import Approval, CallableTool

@@ -11,7 +11,7 @@ from agent_context.paths import Root
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
 from agent_context.providers.workspace_files import FileLimits, Scope, WorkspaceFiles
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.tools import Approval, FunctionTool, tool
 from agent_context.wire.payload import mapping_in, parsed
 

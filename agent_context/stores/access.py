@@ -141,6 +141,8 @@ class _Writer:
         self._failures: dict[str, _Failure] = {}
         self._down_since: float | None = None
         self._pause = FIRST_PAUSE
+        # Not the one that all share: programs seed that, and test frameworks watch it.
+        self._luck = random.Random()
         self.ended = Event()
 
     def put(self, waiting: _Waiting) -> None:
@@ -225,7 +227,7 @@ class _Writer:
             else:
                 self._take(waiting)
         if self._batch:
-            time.sleep(self._pause * random.uniform(0.5, 1.0))
+            time.sleep(self._pause * self._luck.uniform(0.5, 1.0))
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _fail(self, waiting: _Waiting, error: BaseException) -> None:

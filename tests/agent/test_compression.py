@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent_context import (
     Agent,
+    Completion,
     CompressionProvider,
+    ContextProvider,
+    EvictToolResults,
+    HistoryProvider,
     InMemoryHistoryProvider,
     Message,
     ModelFacts,
+    Request,
+    Role,
     SendOptions,
     SlidingWindow,
     Strategy,
     Summarize,
     TokenBudget,
+    ToolCall,
 )
-from agent_context.errors import InvalidOptions
-from agent_context.providers.compression import ModelCounter, input_budget
+from agent_context.compression.summarize import PROMPT
+from agent_context.errors import InvalidOptions, StoreUnavailable
+from agent_context.providers import FileHistoryProvider, SqliteHistoryProvider
+from agent_context.providers.compression import ModelCounter, compress, input_budget
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts
 
@@ -93,6 +105,127 @@ async def test_a_compression_provider_leaves_alone_what_comes_after_it() -> None
     await agent.run("hello")
 
     assert sent(agent) == ["user: A2", "user: B1", "user: B2", "user: hello"]
+
+
+class Chatty(ScriptedBackend):
+    """Says fifty words, or a short summary if it is asked for one; counts those."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.summaries = 0
+        self.told: list[list[Message]] = []
+
+    async def send(self, request: Request) -> Completion:
+        said = [record.message for record in request.records]
+        if PROMPT in said[-1].text:
+            self.summaries += 1
+            return Completion(message=Message.assistant(f"(summary {self.summaries})"))
+        self.told.append(said)
+        return Completion(message=Message.assistant("word " * 50))
+
+
+async def past_the_budget(compression: CompressionProvider, history: HistoryProvider) -> Chatty:
+    """Ten runs of a conversation that was past the budget of its compression before."""
+    long_ago = [Message.user("word " * 50), Message.assistant("word " * 50)] * 10
+    said = [message.model_copy(update={"id": f"m{n}"}) for n, message in enumerate(long_ago)]
+    await history.save_messages("s", said)
+    client = Chatty()
+    agent = client.as_agent(context_providers=[history, compression])
+    session = agent.create_session("s")
+    for _ in range(10):
+        response = await agent.run("word " * 50, session=session)
+        assert not response.diagnostics
+    await agent.drain()
+    return client
+
+
+@pytest.mark.parametrize(("rewrite", "paid"), [(False, 10), (True, 2)])
+async def test_a_summary_that_the_history_keeps_is_paid_for_once(
+    tmp_path: Path, rewrite: bool, paid: int
+) -> None:
+    history = FileHistoryProvider(tmp_path)
+    compression = CompressionProvider(Summarize(keep=2), budget=1_000, rewrite=rewrite)
+
+    client = await past_the_budget(compression, history)
+
+    assert client.summaries == paid
+    kept = await history.get_messages("s")
+    assert [m.text for m in kept if "(summary" in m.text] == [kept[0].text] * rewrite
+    assert len(kept) == (40 if not rewrite else len(client.told[-1]) + 1)
+
+
+async def test_what_is_kept_is_what_was_sent(tmp_path: Path) -> None:
+    history = SqliteHistoryProvider(tmp_path / "talks.db")
+    await history.save_messages("s", [Message.user(text * 400) for text in "abc"])
+    agent = agent_of(
+        ["(summary)", "hi"],
+        context_providers=[history, CompressionProvider(Summarize(1), budget=9, rewrite=True)],
+    )
+
+    await agent.run("hello", session=agent.create_session("s"), wait_for_persistence=True)
+
+    summary, *rest = sent(agent)
+    assert summary.startswith("assistant: ")
+    assert "(summary)" in summary
+    assert rest == [f"user: {'c' * 400}", "user: hello"]
+    kept = [f"{m.role}: {m.text}" for m in await history.get_messages("s")]
+    assert kept == [summary, *rest, "assistant: hi"]
+
+
+async def test_a_rewrite_is_of_the_history_and_of_nothing_else(tmp_path: Path) -> None:
+    history = FileHistoryProvider(tmp_path)
+    await history.save_messages("s", [Message.user(text) for text in "abc"])
+    compression = CompressionProvider(SlidingWindow(1), rewrite=True)
+    providers = [Gives("x", says("X1", "X2")), history, Gives("y", says("Y1", "Y2")), compression]
+    agent = agent_of(["hi"], context_providers=providers)
+
+    await agent.run("hello", session=agent.create_session("s"), wait_for_persistence=True)
+
+    said = ["user: X1", "user: X2", "user: c", "user: Y1", "user: Y2", "user: hello"]
+    assert sent(agent) == said
+    assert texts(await history.get_messages("s")) == ["c", "hello", "hi"]
+
+
+async def test_what_others_added_meanwhile_is_not_rewritten(tmp_path: Path) -> None:
+    history = FileHistoryProvider(tmp_path)
+    await history.save_messages("s", [Message.user(text) for text in "abc"])
+
+    async def slowly(messages: list[Message], budget: int, counter: object) -> list[Message]:
+        await history.save_messages("s", [Message.user("from elsewhere")])
+        return messages[-1:]
+
+    compression = CompressionProvider(slowly, rewrite=True)
+    agent = agent_of(["hi"], context_providers=[history, compression])
+
+    await agent.run("hello", session=agent.create_session("s"), wait_for_persistence=True)
+
+    assert sent(agent) == ["user: c", "user: hello"]
+    kept = texts(await history.get_messages("s"))
+    assert kept == ["a", "b", "c", "from elsewhere", "hello", "hi"]
+
+
+async def test_a_history_that_can_not_be_written_goes_out_whole_and_stays(tmp_path: Path) -> None:
+    class ReadOnly(FileHistoryProvider):
+        async def replace_messages(self, *_: Any, **__: Any) -> None:
+            raise StoreUnavailable("the disk is full")
+
+    history = ReadOnly(tmp_path)
+    await history.save_messages("s", [Message.user(text) for text in "abc"])
+    compression = CompressionProvider(SlidingWindow(1), rewrite=True)
+    agent = agent_of(["hi"], context_providers=[history, compression])
+
+    response = await agent.run("hello", session=agent.create_session("s"))
+
+    assert [found.text for found in response.diagnostics] == ["StoreUnavailable: the disk is full"]
+    assert sent(agent) == ["user: a", "user: b", "user: c", "user: hello"]
+
+
+@pytest.mark.parametrize("history", [[], [InMemoryHistoryProvider("memory")]])
+def test_the_conversations_own_history_is_not_a_providers_to_rewrite(
+    history: list[ContextProvider],
+) -> None:
+    with pytest.raises(InvalidOptions, match="give the agent `compression`"):
+        agent_of(context_providers=[*history, CompressionProvider(SlidingWindow(1), rewrite=True)])
 
 
 def test_what_compresses_nothing_is_refused() -> None:
@@ -225,6 +358,7 @@ async def test_a_models_own_counter_tells_when_it_is_too_much() -> None:
     assert [text[:8] for text in sent(agent)] == ["user: b", "assistan", "user: wo"]
 
 
+@pytest.mark.behaviour(99)
 def test_a_character_of_chinese_counts_as_about_a_token() -> None:
     counter = ModelCounter(ScriptedBackend(facts=SMALL))
     text = "今天天气很好我们去公园散步吧" * 10
@@ -268,3 +402,45 @@ async def test_the_conversation_still_shrinks_by_its_own_strategy_when_nothing_f
 
     assert used
     assert len(requests(agent)) == 3
+
+
+def talk(kinds: Sequence[str]) -> list[Message]:
+    """User's words, answers, and rounds of one tool call or two, each call with its result."""
+    said: list[Message] = []
+    for number, kind in enumerate(kinds):
+        ids = [f"c{number}.{each}" for each in range(kind.count("c"))]
+        asked = [ToolCall(id=each, name="look") for each in ids]
+        if kind == "user":
+            said.append(Message.user(f"question {number} " + "word " * 20))
+        else:
+            said.append(Message.assistant(f"answer {number} " + "word " * 20, tool_calls=asked))
+        said += [Message.tool(each, "seen " * 20) for each in reversed(ids)]
+    return said
+
+
+KINDS = st.lists(st.sampled_from(["user", "said", "c", "cc"]), min_size=1, max_size=12)
+STRATEGIES: list[Strategy] = [SlidingWindow(1), TokenBudget(), EvictToolResults(1), Summarize(1)]
+
+
+@pytest.mark.behaviour(99)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
+@settings(max_examples=40, deadline=None)
+@given(kinds=KINDS, budget=st.integers(0, 300))
+async def test_what_goes_out_is_never_empty_and_answers_every_call(
+    strategy: Strategy, kinds: list[str], budget: int
+) -> None:
+    said = talk(kinds)
+
+    smaller = await compress(
+        strategy,
+        said,
+        budget=budget,
+        counter=None,
+        backend=ScriptedBackend(["(summary)"]),
+        options=SendOptions(),
+    )
+
+    assert smaller
+    asked = [call.id for message in smaller for call in message.tool_calls]
+    answered = [message.tool_call_id for message in smaller if message.role is Role.TOOL]
+    assert sorted(asked) == sorted(filter(None, answered))

@@ -21,6 +21,7 @@ from agent_context_backends.scripted import Hold
 from tests.agent.conftest import WAIT, Gives, agent_of, sent, texts
 
 
+@pytest.mark.behaviour(93)
 async def test_a_provider_that_hangs_after_the_call_is_given_up() -> None:
     class Hangs(ContextProvider):
         async def after_run(self, **_: Any) -> None:

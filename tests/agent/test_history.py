@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from agent_context import (
     TextDelta,
     ToolCall,
 )
+from agent_context.errors import StoreUnavailable, UsageMistake
 from agent_context.providers import FileHistoryProvider, SqliteHistoryProvider
 from agent_context.providers.history import select_messages_to_persist
 from agent_context.tools import tool
@@ -225,6 +227,7 @@ async def test_what_is_stored_can_be_chosen() -> None:
 
 
 @pytest.mark.behaviour(72)
+@pytest.mark.behaviour(100)
 @pytest.mark.parametrize("primary", [Rows, InMemoryHistoryProvider], ids=["rows", "memory"])
 async def test_an_audit_holds_each_message_once(primary: Callable[[], HistoryProvider]) -> None:
     audit = InMemoryHistoryProvider("audit", load_messages=False, store_context_messages=True)
@@ -252,6 +255,7 @@ async def test_an_audit_may_look_at_some_sources_only() -> None:
     assert audit.saved == [["B", "x", "1"]]
 
 
+@pytest.mark.behaviour(95)
 async def test_equal_turns_are_all_saved() -> None:
     rows = Rows()
     agent = agent_of(["ok"] * 3, context_providers=[rows])
@@ -264,6 +268,7 @@ async def test_equal_turns_are_all_saved() -> None:
     assert [row["parts"][0]["text"] for row in rows.rows["s"]] == ["yes", "ok"] * 3
 
 
+@pytest.mark.behaviour(96)
 async def test_a_replaced_history_and_a_users_message_are_saved_once() -> None:
     rows = Rows()
     replaces = Gives("r", ContextResult(messages=[Message.user("R")], replace_messages=True))
@@ -278,6 +283,7 @@ async def test_a_replaced_history_and_a_users_message_are_saved_once() -> None:
     assert rows.saved == [["a", "1"], ["b", "2"]]
 
 
+@pytest.mark.behaviour(91)
 async def test_of_a_run_that_failed_only_what_was_kept_is_saved() -> None:
     rows = Rows()
     script = [BackendError("down"), [TextDelta("ha"), BackendError("gone")]]
@@ -343,8 +349,68 @@ async def test_what_is_saved_comes_back_as_it_was(durable: Callable[[], HistoryP
     assert await durable().get_messages("s") == said
 
 
+async def test_what_is_there_is_replaced_as_a_whole_and_only_there(
+    durable: Callable[[], HistoryProvider],
+) -> None:
+    await durable().save_messages("s", [Message.user(text) for text in "abc"])
+    await durable().save_messages("other", [Message.user("mine")])
+    short = [Message.assistant("(abc)"), Message.user("c")]
+
+    await durable().replace_messages("s", short)
+    await durable().save_messages("s", [Message.assistant("d")])
+
+    assert texts(await durable().get_messages("s")) == ["(abc)", "c", "d"]
+    assert (await durable().get_messages("s"))[:2] == short
+    assert await durable().count("s") == 3
+    assert texts(await durable().get_messages("other")) == ["mine"]
+    await durable().replace_messages("s", [])
+    assert await durable().count("s") == 0
+    assert await durable().count("unheard of") == 0
+
+
+async def test_a_replacement_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = FileHistoryProvider(tmp_path)
+    await provider.save_messages("s", [Message.user("a")])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StoreUnavailable, match="No space left"):
+            await provider.replace_messages("s", [Message.user("b")])
+
+    assert texts(await provider.get_messages("s")) == ["a"]
+    assert files_in(tmp_path) == [provider.path_of("s")]
+
+
+async def test_a_history_in_memory_is_replaced_where_it_is_kept() -> None:
+    audit, state = InMemoryHistoryProvider("audit", load_messages=False), {"messages": [1]}
+
+    await audit.replace_messages(None, [Message.user("a")], state=state)
+
+    assert texts(await audit.get_messages(None, state=state)) == ["a"]
+    assert await audit.count(None, state=state) == 1
+
+
+@pytest.mark.parametrize("history", [Rows(), InMemoryHistoryProvider("memory")])
+async def test_a_history_that_can_not_be_replaced_says_so(history: HistoryProvider) -> None:
+    assert not history.can_replace
+    with pytest.raises(UsageMistake, match="this history can't be made smaller"):
+        await history.replace_messages("s", [], state={})
+
+
+async def test_a_history_of_ones_own_is_counted_by_what_it_gives() -> None:
+    rows = Rows()
+    await rows.save_messages("s", [Message.user("a"), Message.user("b")])
+
+    assert await rows.count("s") == 2
+
+
 def files_in(folder: Path) -> list[Path]:
-    return list(folder.rglob("*.jsonl"))
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("session_id", ["../x", "A", "a", "a/b", "x" * 400, "é", ".", "con\n"])

@@ -20,6 +20,7 @@ from agent_context import (
     SessionContext,
     Tool,
 )
+from agent_context.errors import InvalidOptions
 from tests.agent.conftest import Gives, Log, Works, agent_of, requests, says, sent, texts
 
 
@@ -124,6 +125,23 @@ async def test_providers_are_called_in_order_and_then_in_reverse() -> None:
     await agent.run("hello", wait_for_persistence=True)
 
     assert log == ["a before", "b before", "c before", "c after", "b after", "a after"]
+
+
+@pytest.mark.behaviour(9)
+async def test_after_the_run_providers_may_be_called_in_their_order_too() -> None:
+    log: Log = []
+    agent = agent_of(
+        ["hi"], context_providers=[Gives(name, log=log) for name in "abc"], post_order="forward"
+    )
+
+    await agent.run("hello", wait_for_persistence=True)
+
+    assert log == ["a before", "b before", "c before", "a after", "b after", "c after"]
+
+
+def test_an_order_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidOptions, match="post_order is 'reverse' or 'forward', not 'random'"):
+        agent_of(post_order="random")
 
 
 @pytest.mark.behaviour(10)

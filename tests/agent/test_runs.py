@@ -37,7 +37,7 @@ from agent_context.errors import (
     RunCancelled,
     UsageMistake,
 )
-from agent_context.session import shared_links
+from agent_context.sessions.session import shared_links
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.agent.conftest import Gives, agent_of, calls, requests, says, sent, texts
 
@@ -59,6 +59,7 @@ async def ended(
 
 @pytest.mark.behaviour(5)
 @pytest.mark.behaviour(6)
+@pytest.mark.behaviour(91)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_model_that_fails_is_told_to_every_provider_and_raised(stream: bool) -> None:
     providers = [Gives("a"), Gives("b")]
@@ -75,6 +76,7 @@ async def test_a_model_that_fails_is_told_to_every_provider_and_raised(stream: b
         assert error is down
 
 
+@pytest.mark.behaviour(91)
 async def test_a_run_that_failed_leaves_nothing_in_the_session() -> None:
     agent = agent_of([BackendError("down"), "hi"])
     session = agent.create_session()
@@ -206,6 +208,7 @@ async def test_tool_calls_come_whole() -> None:
 
 
 @pytest.mark.behaviour(48)
+@pytest.mark.behaviour(92)
 async def test_a_stream_that_breaks_gives_what_had_arrived_and_then_the_error() -> None:
     provider = Gives("p")
     agent = agent_of([[TextDelta("half"), BackendError("gone")]], context_providers=[provider])
@@ -241,6 +244,7 @@ class Slow(ContextProvider):
 
 @pytest.mark.behaviour(49)
 @pytest.mark.behaviour(50)
+@pytest.mark.behaviour(93)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_end_of_a_run_does_not_wait_for_a_slow_provider(stream: bool) -> None:
     slow = Slow()
@@ -287,6 +291,7 @@ async def test_providers_are_told_all_that_was_said_in_the_run() -> None:
 
 
 @pytest.mark.behaviour(54)
+@pytest.mark.behaviour(93)
 async def test_a_failure_after_the_call_never_reaches_the_caller(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -301,6 +306,7 @@ async def test_a_failure_after_the_call_never_reaches_the_caller(
 
 
 @pytest.mark.behaviour(55)
+@pytest.mark.behaviour(92)
 async def test_a_stream_that_is_left_early_ends_the_run_and_providers_are_told() -> None:
     provider = Gives("p")
     hold = Hold()
@@ -320,6 +326,7 @@ async def test_a_stream_that_is_left_early_ends_the_run_and_providers_are_told()
 
 
 @pytest.mark.behaviour(56)
+@pytest.mark.behaviour(92)
 async def test_an_answer_without_a_chunk_is_a_failure_that_providers_are_told() -> None:
     provider = Gives("p")
     agent = agent_of([[]], context_providers=[provider], options=SendOptions(retries=0))
@@ -373,6 +380,7 @@ async def test_a_run_cancelled_in_a_provider_tells_those_that_were_asked() -> No
     assert (len(first.invoked), len(last.invoked)) == (1, 0)
 
 
+@pytest.mark.behaviour(94)
 async def test_the_next_run_sees_the_last_one_and_waits_for_its_providers() -> None:
     slow = Slow()
     agent = agent_of(["one", "two"], context_providers=[slow])
@@ -389,6 +397,7 @@ async def test_the_next_run_sees_the_last_one_and_waits_for_its_providers() -> N
     assert sent(agent) == ["user: first", "assistant: one", "user: second"]
 
 
+@pytest.mark.behaviour(101)
 async def test_runs_of_one_session_go_in_order_and_others_beside_them() -> None:
     hold = Hold()
     agent = agent_of([hold, "1", "other", "2", "3"])
@@ -450,6 +459,7 @@ async def test_what_is_said_to_the_conversation_meanwhile_joins_the_next_round()
     assert sent(agent)[-1] == "user: and be quick"
 
 
+@pytest.mark.behaviour(95)
 async def test_equal_turns_are_all_kept() -> None:
     agent = agent_of(["ok"] * 3)
     session = agent.create_session()

@@ -89,6 +89,7 @@ async def test_a_tool_goes_out_as_a_function_with_its_schema() -> None:
 
 
 @pytest.mark.behaviour(44)
+@pytest.mark.behaviour(97)
 async def test_a_providers_tool_can_be_called_although_the_agent_has_none() -> None:
     agent = agent_of([calls("p"), "done"], context_providers=[gives("p", named("p", "called"))])
 
@@ -98,6 +99,7 @@ async def test_a_providers_tool_can_be_called_although_the_agent_has_none() -> N
 
 
 @pytest.mark.behaviour(45)
+@pytest.mark.behaviour(98)
 async def test_calls_are_answered_until_there_are_none() -> None:
     agent = agent_of([calls("look"), calls("look"), "done"], tools=[look])
     session = agent.create_session()

@@ -65,6 +65,7 @@ def test_a_token_budget_keeps_as_much_as_fits() -> None:
     assert plan.cut == 15
 
 
+@pytest.mark.behaviour(99)
 def test_the_newest_group_stays_even_if_it_is_over_the_budget() -> None:
     messages = [*loop(1), *loop(2)[:3]]
 
@@ -155,6 +156,7 @@ STRATEGIES: list[Strategy] = [
 ]
 
 
+@pytest.mark.behaviour(99)
 @settings(max_examples=300, deadline=None)
 @given(histories, st.sampled_from(STRATEGIES), st.integers(1, 3_000))
 def test_no_plan_ever_splits_a_group(

@@ -34,15 +34,9 @@ from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.conversation.conftest import Seen
 from tests.host.conftest import WAIT, Gated, Start, at_once, until_parked
 
-LONG_AGO = float("inf")
-
 
 def park(host: Host) -> None:
-    """Ask all that are awake to end if they can, and wait until each has said what it does."""
-    house = host._house
-    house.park(LONG_AGO)
-    with house._changed:
-        assert house._changed.wait_for(lambda: house._leaving == 0, WAIT)
+    assert host.park(timeout=WAIT)
 
 
 def test_an_idle_conversation_is_parked_and_goes_on_when_asked(start: Start, store: Store) -> None:
@@ -148,6 +142,13 @@ def test_the_longest_unused_is_parked_first(start: Start, store: Store) -> None:
     with host._house._changed:
         assert host._house._changed.wait_for(lambda: len(host._house) == 3, WAIT)
     assert sorted(host.live()) == ["a", "c", "d"]
+
+
+def test_no_more_are_awake_than_may_be(start: Start, store: Store) -> None:
+    host = start(store, live=10)
+    for number in range(60):
+        host.get(f"c{number}").ask(Append(Message.user("hi")))
+        assert len(host.live()) <= 10
 
 
 def test_what_is_busy_is_never_parked_for_want_of_room(start: Start, store: Store) -> None:

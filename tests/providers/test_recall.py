@@ -13,7 +13,7 @@ from agent_context.messages import Message, ToolCall
 from agent_context.providers import recall
 from agent_context.providers.past import DurablePast, HeardPast
 from agent_context.providers.recall import RecallProvider
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.stores.memory import MemoryStore
 from agent_context.tools import Tool
 from agent_context_backends.scripted import ScriptedBackend

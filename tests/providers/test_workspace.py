@@ -10,7 +10,7 @@ from agent_context.messages import Message, ToolCall
 from agent_context.providers.context import SessionContext
 from agent_context.providers.workspace import WorkspaceProvider
 from agent_context.providers.workspace_files import FileLimits
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.tools import Toolbox
 from agent_context_backends.scripted import ScriptedBackend
 

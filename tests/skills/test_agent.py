@@ -11,7 +11,7 @@ import pytest
 from agent_context import Clear, Compress, Message, Role, SlidingWindow, Summarize
 from agent_context.agent import Agent
 from agent_context.providers import ContextProvider, ContextResult, SkillsProvider
-from agent_context.session import AgentSession
+from agent_context.sessions.session import AgentSession
 from agent_context.skills import AgentSkill, SkillMetadata, SubprocessScriptRunner
 from agent_context_backends.scripted import ScriptedBackend
 from tests.skills.conftest import CORPUS

@@ -43,6 +43,7 @@ def test_the_frontmatter_becomes_metadata_and_the_rest_the_instructions() -> Non
 
 
 @pytest.mark.behaviour(77)
+@pytest.mark.behaviour(104)
 @pytest.mark.parametrize(
     ("head", "description"),
     [
@@ -106,6 +107,7 @@ def test_what_can_be_borne_is_noted(head: str, said: str) -> None:
     assert read(head).description == "d"
 
 
+@pytest.mark.behaviour(104)
 def test_of_two_values_the_first_counts() -> None:
     assert read("name: a\nname: b\ndescription: d").name == "a"
 

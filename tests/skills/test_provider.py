@@ -23,10 +23,10 @@ from agent_context import (
     Summarize,
     ToolCall,
 )
-from agent_context.bound import Bound
 from agent_context.errors import InvalidOptions, SkillError
 from agent_context.providers import AgentSkillsProvider, ContextResult, SkillsProvider
-from agent_context.session import AgentSession
+from agent_context.rounds import Bound
+from agent_context.sessions.session import AgentSession
 from agent_context.skills import (
     AgentSkill,
     Script,

@@ -83,6 +83,7 @@ def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
         scan(tmp_path / "nowhere")
 
 
+@pytest.mark.behaviour(103)
 def test_skills_as_they_are_found_in_the_wild_all_load() -> None:
     found = scan(CORPUS)
 

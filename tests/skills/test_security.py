@@ -26,6 +26,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.mark.behaviour(90)
+@pytest.mark.behaviour(104)
 @pytest.mark.parametrize(
     "name",
     [
@@ -163,6 +164,7 @@ def swapping(path: Path, target: Path) -> Generator[None]:
 
 
 @pytest.mark.behaviour(90)
+@pytest.mark.behaviour(104)
 @pytest.mark.parametrize("part", ["references/a.md", "references"])
 def test_a_link_that_is_swapped_in_and_out_shows_nothing(
     part: str, make_skill: MakeSkill, tmp_path: Path

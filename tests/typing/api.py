@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_type
 
 from agent_context import (
@@ -23,6 +24,7 @@ from agent_context import (
     Fork,
     FromJsonl,
     Get,
+    Host,
     Ledger,
     LedgerReport,
     Len,
@@ -36,6 +38,7 @@ from agent_context import (
     Send,
     SendOptions,
     SendStream,
+    Setup,
     Stream,
     StreamEvent,
     Subscribe,
@@ -45,10 +48,12 @@ from agent_context import (
     Unsubscribe,
     UseBackend,
 )
-from agent_context.bound import Bound
 from agent_context.breakdown import Breakdown
+from agent_context.host import Told
 from agent_context.output import parse_output
-from agent_context.rounds import ToolLoop
+from agent_context.rounds import Bound, ToolLoop
+from agent_context.sessions import FileSessionStore, ScopedSessionStore, SessionStore
+from agent_context.stores.store import Store
 from agent_context.tools import FunctionTool, Outcome, Toolbox, tool
 from agent_context.tools.mcp import McpTool, McpTools
 from agent_context_backends.deepseek import DeepSeekBackend
@@ -121,6 +126,16 @@ async def tools_and_answers() -> None:
         assert_type(server.tools, tuple[McpTool, ...])
 
 
+async def hosts(store: Store, backend: ContextBackend) -> None:
+    with Host(store, backend, options=SendOptions(model="m"), idle=None) as host:
+        assert_type(host.get("c").ask(Len()), int)
+        assert_type(host.fork("c", at=2), ContextRef)
+        assert_type(host.feed(), Sequence[Told])
+    async with Host(store, lambda name: Setup(backend, immutable=[Message.system(name)])) as host:
+        assert_type(await host.aget("c", patience=5), ContextRef)
+        assert_type(await host.adrain(), bool)
+
+
 async def with_an_agent(backend: ContextBackend) -> None:
     agent = backend.as_agent("Be brief.", name="Bob")
     assert_type(agent, Agent)
@@ -134,3 +149,11 @@ async def with_an_agent(backend: ContextBackend) -> None:
     assert_type(stream.response, AgentResponse)
     assert_type(agent.run_sync([Message.user("hi"), "more"]), AgentResponse)
     assert_type(await session.get_messages(), list[Message])
+
+
+async def with_a_store_of_sessions(session: AgentSession) -> None:
+    store: SessionStore = ScopedSessionStore(FileSessionStore("sessions"), "acme")
+    await store.save(session)
+    assert_type(await store.load("s"), AgentSession | None)
+    assert_type(await store.delete("s"), bool)
+    assert_type(await store.list(), Sequence[str])

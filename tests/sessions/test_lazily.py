@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context import Message, Role
-from agent_context.lazily import Joined, SaidBefore
 from agent_context.records import record_of
+from agent_context.sessions.lazily import Joined, SaidBefore
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 

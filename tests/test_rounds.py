@@ -9,10 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from agent_context import AgentContext, Cancel, Incremental, Len, Message, Send, SendOptions
-from agent_context.bound import Bound
 from agent_context.errors import InvalidOptions, TurnAborted, TurnCancelled
 from agent_context.messages import Completion, ToolCall
-from agent_context.rounds import Round, ToolLoop
+from agent_context.rounds import Bound, Round, ToolLoop
 from agent_context.tools import Limits, Toolbox, tool
 from agent_context_backends.scripted import ScriptedBackend
 from tests.support.toolbox import call

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import takewhile
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 import orjson
 
-from agent_context import stateful
 from agent_context.backend import ContextBackend
 from agent_context.errors import InvalidOptions
-from agent_context.lazily import Joined, SaidBefore
 from agent_context.messages import Message, Part, TextPart, new_id
 from agent_context.protocol import ToJsonl
 from agent_context.ref import ContextRef
 from agent_context.runtime import Fifo
+from agent_context.sessions import stateful
+from agent_context.sessions.lazily import Joined, SaidBefore
 from agent_context.tools import Tool
 from agent_context.zones import Zone, Zones
 
 __all__ = ["AgentSession", "request_chain", "shared_links"]
+
+_SAID: Final = ToJsonl((Zone.COMPRESSED, Zone.INCREMENTAL))
+
+_inside: ContextVar[frozenset[int]] = ContextVar("_inside", default=frozenset())
+"""The sessions in whose runs this code is called."""
 
 
 class AgentSession:
@@ -111,14 +118,35 @@ class AgentSession:
             self._chain, self._sent = self._sent(), None
         return self._chain
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether this code is called in a run of the session, which it must not wait for."""
+        return id(self) in _inside.get()
+
+    @contextmanager
+    def inside(self) -> Generator[None]:
+        """What is called in here, and whatever that starts, is called in a run of the session."""
+        token = _inside.set(_inside.get() | {id(self)})
+        try:
+            yield
+        finally:
+            _inside.reset(token)
+
     def to_dict(self) -> dict[str, Any]:
         """The session as JSON values, with what was said so far.
 
         Raises `InvalidOptions` that names the place of a value which can't be written.
         """
-        said = self.earlier
-        if self.conversation is not None:
-            said = self.conversation.ask(ToJsonl((Zone.COMPRESSED, Zone.INCREMENTAL)))
+        conversation = self.conversation
+        return self._as_dict(self.earlier if conversation is None else conversation.ask(_SAID))
+
+    async def snapshot(self) -> dict[str, Any]:
+        """`to_dict` for event loops."""
+        conversation = self.conversation
+        said = self.earlier if conversation is None else await conversation.aask(_SAID)
+        return self._as_dict(said)
+
+    def _as_dict(self, said: str | None) -> dict[str, Any]:
         return {
             "type": "session",
             "session_id": self.session_id,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent_context import AgentSession, Message, Tool, ToolCall
 from agent_context.errors import InvalidOptions
-from agent_context.session import request_chain, shared_links
+from agent_context.sessions.session import request_chain, shared_links
 
 LEAVES = (
     st.none()
@@ -42,6 +42,7 @@ def written_and_read(session: AgentSession) -> AgentSession:
     return AgentSession.from_dict(json.loads(json.dumps(session.to_dict())))
 
 
+@pytest.mark.behaviour(105)
 @given(state=st.dictionaries(KEYS, VALUES, max_size=3))
 def test_whatever_a_program_keeps_comes_back_as_what_it_was(state: dict[str, Any]) -> None:
     again = written_and_read(AgentSession("s", state=state))
@@ -50,6 +51,7 @@ def test_whatever_a_program_keeps_comes_back_as_what_it_was(state: dict[str, Any
     assert repr(again.state) == repr(state)
 
 
+@pytest.mark.behaviour(105)
 def test_messages_sets_and_numbers_without_a_value_come_back() -> None:
     message = Message.assistant("hi", tool_calls=[ToolCall(id="c", name="look")])
     state: dict[str, Any] = {
@@ -68,12 +70,14 @@ def test_messages_sets_and_numbers_without_a_value_come_back() -> None:
     assert again == state
 
 
+@pytest.mark.behaviour(105)
 def test_a_dict_that_looks_like_a_message_stays_a_dict() -> None:
     state = {"x": {"type": "message", "role": "user"}, "y": {"__type__": "message", "value": {}}}
 
     assert written_and_read(AgentSession(state=state)).state == state
 
 
+@pytest.mark.behaviour(105)
 def test_what_can_not_be_kept_is_named() -> None:
     session = AgentSession(state={"memory": {"items": [1, object()]}})
 
@@ -159,6 +163,7 @@ def test_a_chain_begins_with_the_chain_of_what_was_sent_before(said: list[str], 
     assert chain[: len(said[:n]) + 2] == request_chain(messages[:n])
 
 
+@pytest.mark.behaviour(102)
 def test_the_hash_is_the_same_in_every_process() -> None:
     program = (
         "from agent_context import AgentSession, Message\n"
