@@ -33,7 +33,9 @@ AgentContextError
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 
 __all__ = [
     "AgentContextError",
@@ -133,6 +135,10 @@ class ContextFull(AgentContextError):
         self.scratch = scratch
         self.tools = tools
         self.instructions = instructions
+        self.why = why
+
+    def __reduce__(self) -> tuple[Callable[..., ContextFull], tuple[()]]:
+        return partial(type(self), **self.__dict__), ()
 
 
 class ConversationBusy(AgentContextError):

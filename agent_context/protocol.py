@@ -276,6 +276,9 @@ class Send(Ask[Completion], frozen=True):
     With a `loop` the turn goes on while the model calls tools. Each round is stored as it ends,
     together; the reply is the last answer. If a call fails, nothing of it is stored, nor
     `messages` if it was the first. With a `key`, as with `Append`, an answer is paid for once.
+
+    With a store, a turn that a crash cuts short ends by `on_abort` when the conversation is found
+    again (`TurnLost`); one that still waited for another is as if it had not been asked.
     """
 
     options: SendOptions = field(default_factory=SendOptions)
@@ -347,7 +350,8 @@ class Subscribe(Ask[str], frozen=True):
     """Have `callback` called with every change, in order, outside the conversation.
 
     The reply is a token for `Unsubscribe`. A callback that raises is logged; one that falls too
-    far behind is dropped. It may `tell` the conversation; an `ask` raises `WouldDeadlock`.
+    far behind is dropped. It may `tell` the conversation; an `ask` raises `WouldDeadlock`. What a
+    failing store kept and did not confirm is in the log alone: `seq` skips it.
     """
 
     callback: Callable[[ChangeEvent], object]

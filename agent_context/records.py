@@ -78,7 +78,8 @@ def record_of(message: Message) -> Record:
     """The message at rest. Raises `InvalidMessage` if its unknown fields aren't JSON."""
     try:
         body = orjson.dumps(_fields(message))
-    except TypeError as error:
+        message.id.encode()  # a copy may have been given any id
+    except (TypeError, AttributeError, UnicodeEncodeError) as error:
         raise InvalidMessage(f"not a message: a field can't be written as JSON: {error}") from error
     calls = tuple(call.id for call in message.tool_calls)
     if message.tool_call_id is not None:

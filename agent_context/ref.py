@@ -156,6 +156,6 @@ class ContextRef:
 
 
 def _await_all(waiting: list[Reply[None]], end: float) -> None:
-    with contextlib.suppress(pykka.Timeout):
-        for mark in waiting:
+    for mark in waiting:
+        with contextlib.suppress(pykka.Timeout):
             mark.get(timeout=max(0.0, end - time.monotonic()))

@@ -151,6 +151,11 @@ class Stream:
             self._walked_away = True
             self._cancel()
 
+    def watched(self) -> Callable[[], bool]:
+        """What tells whether the turn has ended, and leaves the stream free to be dropped."""
+        channel = self._channel
+        return lambda: channel.ended
+
     def take_chunks(self) -> list[StreamEvent]:
         """The events that were iterated since the last call, for `backend.merge_chunks`."""
         chunks, self._chunks = self._chunks, []

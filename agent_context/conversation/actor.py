@@ -27,7 +27,7 @@ from agent_context.conversation.journal import Lost, once_kept
 from agent_context.conversation.keys import Keyed, Keys, LookedUp
 from agent_context.conversation.log import Moment
 from agent_context.conversation.measures import accounted, estimated
-from agent_context.conversation.opening import close_turn, opened
+from agent_context.conversation.opening import ELSEWHERE, close_turn, opened, opened_in_time
 from agent_context.conversation.reports import Report
 from agent_context.conversation.seat import Activity, HowBusy, Passivate, Seat
 from agent_context.conversation.settings import Settings
@@ -41,10 +41,7 @@ from agent_context.conversation.turn import (
 )
 from agent_context.conversation.turns import Turns
 from agent_context.errors import (
-    CompressionError,
     ConversationClosed,
-    ConversationDeleted,
-    Fenced,
     StoreError,
     UsageMistake,
 )
@@ -69,6 +66,7 @@ from agent_context.protocol import (
 )
 from agent_context.ref import Abandoned, Closing, ContextRef, Glance
 from agent_context.runtime import (
+    Failed,
     Guarded,
     Mailbox,
     PoolActor,
@@ -130,7 +128,7 @@ class _Conversation(Guarded):
         if store is None:
             return cls.launch(settings, State(name, Moment(first)), on_change)
         access = Access.of(checked("store", store, Store))
-        return cls.launch(settings, opened(access, name, first), on_change)
+        return cls.launch(settings, opened_in_time(access, name, first), on_change)
 
     @classmethod
     def launch(
@@ -153,12 +151,21 @@ class _Conversation(Guarded):
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
         """Answer an `Ask`, or take in what a job reports; once all that changed is kept."""
-        if (over := self._find_again()) is not None:
-            return self._too_late(message, over)
+        try:
+            self._find_again(message)
+        except ELSEWHERE:
+            if self._seat is None or not isinstance(message, Ask | Glance):
+                raise
+            # Behind the stop, so that the host has it asked of the one that follows.
+            return self.actor_ref.ask(message, block=False)
         try:
             answer = self._received(message)
-        finally:
-            kept = self._state.commit()
+        except Exception as error:
+            if self._state.commit() is None or not cast("Mailbox", self.actor_inbox).asked():
+                raise
+            # It was wrong in the light of changes that may be lost yet.
+            answer = Failed(error)
+        kept = self._state.commit()
         return answer if kept is None else once_kept(kept, answer)
 
     def _received(self, message: object) -> object:
@@ -170,7 +177,8 @@ class _Conversation(Guarded):
             return self._answer(cast("Said", message))
         if isinstance(message, Report):
             self._take_in(message)
-            self._passivate_if_wanted()
+            if self._seat is not None and self._seat.retiring:
+                self._passivate(Passivate())
             return None
         if isinstance(message, HowBusy):
             return self._activity()
@@ -185,44 +193,42 @@ class _Conversation(Guarded):
             f"not with {type(message).__name__}"
         )
 
-    def _find_again(self) -> StoreError | None:
+    def _find_again(self, message: object) -> None:
         """Read the conversation anew if it could not be kept as it was here.
 
-        Raises `StoreError` if the store still can't be had. Returns it if somebody else has the
-        conversation now: then this one ends.
+        Raises `StoreError` for who asks if the store still can't be had, or if somebody else has
+        the conversation now: then this one ends.
         """
         journal = self._state.journal
         if journal is None or journal.error is None:
-            return None
+            return
         self._drop_everything(journal.error)
-        if isinstance(journal.error, Fenced | ConversationDeleted):
-            self.stop()
-            return journal.error
-        self._state.become(opened(journal.access, self._state.conversation_id, Zones()))
+        if isinstance(message, Closing):
+            return
+        try:
+            if isinstance(journal.error, ELSEWHERE):
+                raise journal.error
+            access = Access.of(journal.access.store)
+            self._state.become(opened(access, self._state.conversation_id, Zones()))
+        except StoreError as error:
+            if isinstance(error, ELSEWHERE):
+                self.stop()
+            if isinstance(message, Ask | Glance):
+                raise
+            return  # nobody asked
         self._watch()
         close_turn(self._state)
-        return None
-
-    def _too_late(self, message: object, over: StoreError) -> object:
-        if isinstance(message, Lost):
-            return None
-        if self._seat is None:
-            raise over
-        # Behind the end, for the host to have it done by whoever comes next.
-        return self.actor_ref.ask(message, block=False)
 
     def _watch(self) -> None:
-        journal = self._state.journal
-        if journal is not None:
-            journal.on_loss = lambda: self._post(Lost())
+        if self._state.journal is not None:
+            self._state.journal.on_loss = lambda: self._post(Lost())
 
     def _drop_everything(self, error: BaseException) -> None:
-        turns, self._turns = self._turns, None
-        works, self._compressions = self._compressions, None
-        if turns is not None:
-            turns.drop(error)
-        if works is not None:
-            works.close(CompressionError(f"the conversation could not be kept: {error}"))
+        if self._turns is not None:
+            self._turns.drop(error)
+        self._turns = None
+        self._end_everything(error)
+        self._compressions = self._known_keys = None
 
     def _answer(self, message: Said) -> object:
         if isinstance(message, Keyed) and message.key is not None:
@@ -276,6 +282,9 @@ class _Conversation(Guarded):
         return before
 
     def _take_in(self, report: Report) -> None:
+        if isinstance(report, LookedUp):
+            self._keys.answer(report, self._answer_now, self._state)
+            return
         turns = self._turn_keeper()
         match report:
             case TurnEnded():
@@ -289,15 +298,14 @@ class _Conversation(Guarded):
             case PrefixLost():
                 turns.books.lost(report.turn_id, report.report)
             case Abandoned(asked):
-                turns.abandon(asked)
+                if self._known_keys is None or not self._known_keys.shares(asked):
+                    turns.abandon(asked)
                 self._compression_keeper().abandon(asked)
             case CompressionEnded():
                 keeper = self._compression_keeper()
                 keeper.ended(report, turn_runs=turns.running is not None)
             case CompressionOverdue(work_id):
                 self._compression_keeper().overdue(work_id)
-            case LookedUp():
-                self._keys.answer(report, self._answer_now, self._state)
             case Lost():
                 pass  # what there is to do has been done
             case _:
@@ -319,48 +327,38 @@ class _Conversation(Guarded):
             self._seat.used = time.monotonic()
 
     def _activity(self) -> Activity:
-        running, waiting = (0, 0) if self._turns is None else self._turns.count()
-        return Activity(
-            running,
-            waiting,
-            len(self._compressions or ()),
-            0 if self._known_keys is None else self._known_keys.looking,
-            self._state.subscribers(),
-        )
+        turns = (0, 0) if self._turns is None else self._turns.count()
+        lookups = 0 if self._known_keys is None else self._known_keys.looking
+        works = len(self._compressions or ())
+        return Activity(*turns, works, lookups, self._state.subscribers())
 
     def _passivate(self, asked: Passivate) -> None:
-        seat, activity = self._seat, self._activity()
-        if seat is None:
+        if (seat := self._seat) is None:
             return
+        activity = self._activity()
         wanted = seat.retiring or (seat.used <= asked.unused_since and not activity.subscribers)
         if activity.busy or not wanted:
             seat.stayed()
         elif not cast("Mailbox", self.actor_inbox).end_unless(Ask, Glance, Closing):
             self._post(asked)  # again, behind what waits
 
-    def _passivate_if_wanted(self) -> None:
-        if self._seat is not None and self._seat.retiring:
-            self._passivate(Passivate())
-
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
-        self._end_everything()
-        journal = self._state.journal
-        released = [] if journal is None else [journal.release(self._state.moment)]
+        closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
+        self._end_everything(closed)
+        released = self._state.release()
         if self._seat is not None:
             unread = cast("Mailbox", self.actor_inbox).hand_over(Ask, Glance)
-            self._seat.ended(self._settings, unread, *released)
+            self._seat.ended(self._settings, unread, released)
         if self._closing is not None:
             closing, state = self._closing, self._state
-            state.when_kept(lambda _: closing.set([*state.deliveries(), *released]))
+            released.add_done_callback(lambda _: closing.set(state.deliveries()))
         self._state.commit()
 
-    def _end_everything(self) -> None:
-        closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
-        if self._turns is not None:
-            self._turns.close(closed)
-        if self._compressions is not None:
-            self._compressions.close(closed)
+    def _end_everything(self, error: BaseException) -> None:
+        for each in (self._turns, self._compressions, self._known_keys):
+            if each is not None:
+                each.close(error)
 
     # An idle conversation has none of these: most conversations are idle.
 

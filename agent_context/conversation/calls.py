@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from agent_context.compression.strategy import Strategy
 from agent_context.compression.summary import Refused, Summariser
 from agent_context.conversation.exchange import Exchange, scratch_of
 from agent_context.conversation.prefixes import Before, Prefix, prefix_of
-from agent_context.errors import BackendError, ContextFull, ErrorKind
+from agent_context.errors import BackendError, ContextFull, ErrorKind, InvalidMessage
 from agent_context.ledger import PrefixReport
 from agent_context.messages import Completion, Message
 from agent_context.options import SendOptions
@@ -84,6 +85,11 @@ class Call:
     results: list[Message] = field(default_factory=list[Message])
     """What has come of them so far."""
 
+    def begin_round(self, records: tuple[Record, ...]) -> None:
+        """What came of the last call is stored: forget it, and say `records` with the next."""
+        self.records, self.calling, self.results = records, None, []
+        self.assembly, self.overflowed = Assembly(), False
+
     @property
     def share(self) -> float:
         """How much of the window the request took."""
@@ -95,8 +101,6 @@ class RoundKept(Struct, frozen=True):
 
     zones: Zones
     own: frozenset[str]
-    records: tuple[Record, ...]
-    """What other turns had to say meanwhile, for the next call."""
     answer: Message
     """As it was stored, and so are the results."""
     results: tuple[Message, ...]
@@ -119,11 +123,12 @@ async def converse(call: Call, zones: Zones, swap: Swap, keep: Keep) -> Completi
         completion = await _answered(call, zones, swap)
         if call.loop is None or not completion.message.tool_calls:
             return completion
-        call.calling = completion
+        call.calling, call.results = completion, []
         await _noted(call)
-        answers = await call.loop.answer(completion, lambda result: _heard(call, result))
+        answers = await call.loop.answer(completion, _hearing(call, call.results))
         if answers is None:
             return completion
+        call.results = list(call.results)
         zones = await _next_round(call, zones, keep, completion, answers)
 
 
@@ -133,28 +138,36 @@ async def _noted(call: Call) -> None:
         await noted
 
 
-def _heard(call: Call, result: Message) -> None:
-    call.results.append(result)
-    if call.note is not None:
-        call.note()
+def _hearing(call: Call, results: list[Message]) -> Callable[[Message], object]:
+    """Takes in results as long as these are the call's: one that comes late is none of its next."""
+
+    def heard(result: Message) -> None:
+        if not isinstance(cast("object", result), Message):
+            raise InvalidMessage(f"a result is a Message, not {type(result).__name__}")
+        record_of(result)  # whether it can be stored
+        if call.results is results:
+            results.append(result)
+            if call.note is not None:
+                call.note()
+
+    return heard
 
 
 async def _next_round(
     call: Call, zones: Zones, keep: Keep, completion: Completion, answers: Round
 ) -> Zones:
+    asked = call.records
     kept = await keep(completion, tuple(answers.results))
     completion = completion.model_copy(update={"message": kept.answer})
     if call.history is not None:
         said = (kept.answer, *kept.results)
-        zones = zones.extend((*call.records, *map(record_of, said)))
+        zones = zones.extend((*asked, *map(record_of, said)))
     else:
         zones, call.own = kept.zones, kept.own
-    call.records, call.calling, call.results = kept.records, None, []
     if answers.options is not None:
         call.options = answers.options.over(call.options)
     if call.channel is not None:
         await call.channel.put(RoundFinished(completion, kept.results))
-    call.assembly, call.overflowed = Assembly(), False
     return zones
 
 

@@ -22,7 +22,6 @@ from agent_context.conversation.exchange import Exchange
 from agent_context.conversation.settings import Settings
 from agent_context.conversation.state import State
 from agent_context.errors import (
-    AgentContextError,
     CompressionError,
     TurnTimeout,
 )
@@ -180,7 +179,7 @@ class Compressions:
         if work.timer is not None:
             work.timer.cancel()
 
-    def _abort(self, work: _Work, error: AgentContextError) -> None:
+    def _abort(self, work: _Work, error: BaseException) -> None:
         if work.job is not None:
             work.job.cancel()
         self._forget(work)
@@ -199,7 +198,7 @@ class Compressions:
             if work.asked is asked:
                 self._abort(work, CompressionError("nobody waits for the compression any more"))
 
-    def close(self, error: AgentContextError) -> None:
+    def close(self, error: BaseException) -> None:
         """End everything now: the conversation stops."""
         for work in list(self._works.values()):
             self._abort(work, error)

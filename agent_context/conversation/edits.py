@@ -85,11 +85,13 @@ def store(
     state: State,
     records: tuple[Record, ...],
     *,
-    after: Record | None,
+    after: MessageId | None,
     answer: bytes | None = None,
     key: str | None = None,
 ) -> None:
     """Add what a turn said, right behind `after`, the last message that its request held.
+
+    It stands at the end if that one is gone, and in front of all if the request held none.
 
     What was appended while the turn ran stays behind it: the model has not seen it yet. `answer`
     is what the vendor said beside the last message, `key` the idempotency key of the turn.
@@ -104,17 +106,17 @@ def store(
         state.change(change, key=key if last else None)
 
 
-def seen(zones: Zones, after: Record | None) -> Zones:
+def seen(zones: Zones, after: MessageId | None) -> Zones:
     """The zones without what was added behind `after`."""
     return zones.rewind(_behind(zones.incremental, after))
 
 
-def _behind(incremental: Vector, after: Record | None) -> int:
+def _behind(incremental: Vector, after: MessageId | None) -> int:
     if after is None:
         return 0
     index = len(incremental)
     for record in reversed(incremental):
-        if record.id == after.id:
+        if record.id == after:
             return index
         index -= 1
     return len(incremental)

@@ -75,10 +75,10 @@ class Journal:
             self._running = None if draft is None else draft.turn_id
 
     def when_kept(self, then: Kept) -> None:
-        """Call `then` when everything so far is committed: at once if it is."""
+        """Call `then` when everything so far is committed and was told of: at once if it was."""
         if self._entries or self._draft is not UNCHANGED:
             self._waiting.append(then)
-        elif self._last is not None and not self._last.done():
+        elif self._last is not None:
             self._last.add_done_callback(lambda reply: then(reply.error()))
         else:
             then(self.error)
@@ -87,7 +87,8 @@ class Journal:
         """Hand over what was added. The reply is for everything so far; None if that is kept."""
         if self._entries or self._draft is not UNCHANGED:
             self._submit()
-        return None if self._last is None or self._last.done() else self._last
+        last = self._last
+        return None if last is None or (last.done() and last.error() is None) else last
 
     def _submit(self) -> None:
         entries, self._entries = tuple(self._entries), []
@@ -96,9 +97,11 @@ class Journal:
         self._since_snapshot[0] += len(entries)
         self._since_snapshot[1] += sum(len(entry.payload) for entry in entries)
         with self._lock:
-            self._last = self._write(entries, draft)
+            committed = self._write(entries, draft)
             self._head += len(entries)
-        self._last.add_done_callback(lambda reply: self._settle(waiting, reply.error()))
+        last: Reply[None] = Reply()
+        self._last = last
+        committed.add_done_callback(lambda reply: self._settle(waiting, last, reply.error()))
 
     def _write(
         self, entries: tuple[Entry, ...], draft: bytes | Literal[Unchanged.UNCHANGED] | None
@@ -112,19 +115,34 @@ class Journal:
         )
         return self.access.submit(write)
 
-    def _settle(self, waiting: list[Kept], error: BaseException | None) -> None:
-        if error is not None and self.error is None:
-            self.error = error
-            if self.on_loss is not None:
-                self.on_loss()
+    def _settle(self, waiting: list[Kept], last: Reply[None], error: BaseException | None) -> None:
+        self._notice(error)
         for then in waiting:
-            then(error)
+            try:
+                then(error)
+            except Exception:
+                # Those behind it wait for the same.
+                logger.exception("what follows from a change failed")
+        # At the end: whoever finds it settled must not overtake those that waited.
+        last.set(None if error is None else Failed(error))
+
+    def _notice(self, error: BaseException | None) -> None:
+        if error is None or self.error is not None:
+            return
+        self.error = error
+        logger.warning("conversation %s could not be kept: %s", self.conversation_id, error)
+        if self.on_loss is not None:
+            self.on_loss()
 
     def checkpoint(self, draft: Draft) -> Reply[None] | None:
         """Write down what is known of a running turn; None if it runs no more. Any thread."""
         text = written(draft)
         with self._lock:
-            return self._write((), text) if self._running == draft.turn_id else None
+            if self._running != draft.turn_id:
+                return None
+            noted = self._write((), text)
+        noted.add_done_callback(lambda reply: self._notice(reply.error()))
+        return noted
 
     def wants_snapshot(self) -> bool:
         """Whether reading what was added since the last one takes longer than reading all else.

@@ -7,6 +7,7 @@ from typing import cast
 
 from msgspec import Struct
 
+from agent_context.checks import checked
 from agent_context.conversation.journal import Journal
 from agent_context.conversation.log import answer_in, said_in
 from agent_context.conversation.state import State
@@ -14,6 +15,7 @@ from agent_context.errors import ConversationBusy, UsageMistake
 from agent_context.messages import Completion
 from agent_context.protocol import Append, Extend, Send, SendStream
 from agent_context.runtime import Failed, Later, Reply
+from agent_context.stores.fence import checked_text
 from agent_context.stores.store import Entry
 from agent_context.stream import Channel, Stream
 
@@ -22,11 +24,18 @@ __all__ = ["Keyed", "Keys", "LookedUp"]
 Keyed = Append | Extend | Send | SendStream
 
 
+class _Open(Struct, eq=False):
+    asked: Keyed
+    key: str
+    reply: Reply[object]
+    shared: bool = False
+    """Whether somebody else has asked the same since."""
+
+
 class LookedUp(Struct, frozen=True):
     """Whether the log knows the key of what was asked."""
 
-    asked: Keyed
-    key: str
+    open: _Open
     entry: Entry | None = None
     error: BaseException | None = None
 
@@ -34,9 +43,13 @@ class LookedUp(Struct, frozen=True):
 class Keys:
     """What was asked with a key and has no answer yet."""
 
+    __slots__ = ("_open", "_post", "_streams", "looking")
+
     def __init__(self, post: Callable[[object], bool]) -> None:
         self._post = post
-        self._open: dict[str, Reply[object]] = {}
+        self._open: dict[str, _Open] = {}
+        self._streams: dict[str, Callable[[], bool]] = {}
+        """Tell whether a streamed turn is over."""
         self.looking = 0
         """How many keys are being looked up."""
 
@@ -44,59 +57,95 @@ class Keys:
         """The reply to come. Raises `UsageMistake` if there is no store to look into."""
         if journal is None:
             raise UsageMistake("a key needs a conversation with a store: start(…, store=…)")
-        if (known := self._open.get(key)) is not None:
-            if isinstance(asked, SendStream):
-                raise ConversationBusy(f"what was asked with the key {key!r} is being answered")
-            return known
-        reply = self._open[key] = Reply[object]()
+        checked_text("key", checked("key", key, str))
+        if (known := self._known(asked, key)) is not None:
+            known.shared = True
+            return known.reply
+        new = self._open[key] = _Open(asked, key, Reply())
         self.looking += 1
         post = self._post
 
         def found(lookup: Reply[Entry | None]) -> None:
             error = lookup.error()
-            post(LookedUp(asked, key, None if error else lookup.get(), error))
+            post(LookedUp(new, None if error else lookup.get(), error))
 
         find = journal.access.store.find
         journal.access.read(find, journal.conversation_id, key).add_done_callback(found)
-        return reply
+        return new.reply
+
+    def _known(self, asked: Keyed, key: str) -> _Open | None:
+        """What was asked with this key and has no answer yet, if `asked` may have its answer."""
+        self._streams = {key: over for key, over in self._streams.items() if not over()}
+        known = self._open.get(key)
+        streamed = isinstance(asked, SendStream) and known is not None
+        if streamed or key in self._streams:
+            raise ConversationBusy(f"what was asked with the key {key!r} is being answered")
+        if known is not None and type(known.asked) is not type(asked):
+            raise _misused(key, type(known.asked).__name__)
+        return known
 
     def answer(self, found: LookedUp, anew: Callable[[Keyed], object], state: State) -> None:
         """Give the reply that was given before, or that of asking `anew`."""
-        self.looking -= 1
-        reply = self._open.get(found.key)
-        if reply is None:
+        opened = found.open
+        if self._open.get(opened.key) is not opened:
             return
-        reply.add_done_callback(lambda _: self._open.pop(found.key, None))
+        self.looking -= 1
+        reply = opened.reply
+        reply.add_done_callback(lambda _: self._forget(opened))
         if found.error is not None:
             reply.set(Failed(found.error))
             return
         try:
-            given = anew(found.asked) if found.entry is None else _given(found.asked, found.entry)
+            asked, entry = opened.asked, found.entry
+            given = anew(asked) if entry is None else _given(asked, opened.key, entry)
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
             reply.set(Failed(error))
             return
         if isinstance(given, Reply):
             reply.set(Later(cast("Reply[object]", given)))
         elif isinstance(given, Stream):
+            self._streams[opened.key] = given.watched()
             reply.set(given)
         else:
-            state.when_kept(lambda error: reply.set(Failed(error) if error else given))
+            kept: Reply[object] = Reply()
+            state.when_kept(lambda error: kept.set(Failed(error) if error else given))
+            reply.set(Later(kept))
+
+    def _forget(self, opened: _Open) -> None:
+        if self._open.get(opened.key) is opened:
+            del self._open[opened.key]
+
+    def shares(self, asked: object) -> bool:
+        """Whether others wait for the answer to this message too."""
+        return any(each.shared and each.asked is asked for each in list(self._open.values()))
+
+    def close(self, error: BaseException) -> None:
+        """Answer everybody with `error` to whom no other answer is coming."""
+        waiting, self._open = self._open, {}
+        for each in list(waiting.values()):
+            each.reply.set_error(error)
 
 
-def _given(asked: Keyed, entry: Entry) -> object:
-    """The reply that the entry once was."""
-    said = said_in(entry)
+def _misused(key: str, kind: str) -> UsageMistake:
+    return UsageMistake(f"key: {key!r} was given to something else before ({kind})")
+
+
+def _given(asked: Keyed, key: str, entry: Entry) -> object:
+    """The reply that the entry once was. Raises `UsageMistake` if it was none to this."""
+    said, answer = said_in(entry), answer_in(entry)
     match asked:
-        case Append():
+        case Append() if entry.kind == "appended" and not answer:
             return said[-1].id
-        case Extend():
+        case Extend() if entry.kind == "extended":
             return tuple(record.id for record in said)
-        case Send():
+        case Send() if answer:
             return _completion(entry)
-        case SendStream():
+        case SendStream() if answer:
             channel = Channel()
             channel.end(completion=_completion(entry))
-            return Stream(f"answered: {entry.key}", channel, lambda: None)
+            return Stream(f"answered: {key}", channel, lambda: None)
+        case _:
+            raise _misused(key, entry.kind)
 
 
 def _completion(entry: Entry) -> Completion:

@@ -169,7 +169,15 @@ def noted(event: Announced) -> tuple[str, bytes]:
 
 
 def _plain(value: object) -> object:
-    return value.id if isinstance(value, Message) else str(value)
+    return value.id if isinstance(value, Message) else _words(value)
+
+
+def _words(value: object) -> str:
+    """What it says, as far as that can be written down."""
+    try:
+        return str(value).encode(errors="replace").decode()
+    except Exception:  # noqa: BLE001 - a vendor's error that can't be told still ends its turn
+        return type(value).__name__
 
 
 def begun_in(entry: Entry) -> Zones | Branch:

@@ -6,8 +6,10 @@ it knew.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from agent_context import events
 from agent_context.conversation import edits
@@ -24,13 +26,25 @@ from agent_context.conversation.log import (
     begun_with,
 )
 from agent_context.conversation.snapshots import moment_of
-from agent_context.conversation.state import State
-from agent_context.errors import StoreCorrupt
+from agent_context.conversation.state import State, in_time
+from agent_context.errors import (
+    ConversationDeleted,
+    Fenced,
+    OwnedElsewhere,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+from agent_context.runtime import Reply
 from agent_context.stores.access import Access
 from agent_context.stores.store import Claim, Entry, Parent, Store
 from agent_context.zones import Zones
 
-__all__ = ["branched", "close_turn", "moment_at", "opened"]
+__all__ = ["ELSEWHERE", "branched", "close_turn", "moment_at", "opened", "opened_in_time"]
+
+logger = logging.getLogger(__name__)
+
+ELSEWHERE: Final = (Fenced, OwnedElsewhere, ConversationDeleted)
+"""What says that a conversation is somebody else's now, or nobody's."""
 
 
 def opened(access: Access, conversation_id: str, zones: Zones) -> State:
@@ -40,6 +54,21 @@ def opened(access: Access, conversation_id: str, zones: Zones) -> State:
     """
     claim = access.store.claim(conversation_id)
     return _owned(access, conversation_id, claim, zones, begun(zones))
+
+
+def opened_in_time(access: Access, conversation_id: str, zones: Zones) -> State:
+    """The same, which gives up on a store that hangs."""
+    opening = access.read(opened, access, conversation_id, zones)
+    try:
+        return in_time(opening)
+    except StoreUnavailable:
+        opening.add_done_callback(_let_go)
+        raise
+
+
+def _let_go(opening: Reply[State]) -> None:
+    if opening.error() is None and (journal := opening.get().journal) is not None:
+        journal.release(opening.get().moment)
 
 
 def branched(
@@ -59,7 +88,8 @@ def _owned(
         moment = Moment(zones, 1)
         journal.add(*first)
     else:
-        moment = moment_at(access.store, conversation_id)
+        # Up to what was claimed: who claimed it since may have written on, and will fence this one.
+        moment = moment_at(access.store, conversation_id, claim.head)
         _check_head(conversation_id, moment, claim)
     journal.found = None if claim.draft is None else draft_of(claim.draft)
     return State(conversation_id, moment, journal)
@@ -83,9 +113,7 @@ def close_turn(state: State) -> None:
         return
     draft, journal.found = journal.found, None
     kept = state.at_rest_all(draft.left())
-    incremental = state.zones.incremental
-    after = next((r for r in reversed(incremental) if r.id == draft.after), None)
-    edits.store(state, kept, after=after)
+    edits.store(state, kept, after=draft.after)
     journal.running(None)
     lost = partial(events.TurnLost, turn_id=draft.turn_id, kept=views(kept))
     state.announce(lambda: lost)
@@ -93,11 +121,39 @@ def close_turn(state: State) -> None:
 
 def moment_at(store: Store, conversation_id: str, upto: int | None = None) -> Moment:
     """What the conversation is, or was after an entry. Raises `StoreError`."""
+    moment, entries = _kept(store, conversation_id, upto)
+    later: list[tuple[Branch, Sequence[Entry]]] = []
+    while isinstance(origin := _origin(entries), Branch):
+        later.append((origin, entries))
+        moment, entries = _kept(store, origin.parent, origin.seq)
+    if origin is not None:
+        moment, entries = Moment(origin, entries[0].seq), entries[1:]
+    moment = after(moment, entries)
+    for branch, entries in reversed(later):
+        zones = moment.zones if branch.at is None else moment.zones.rewind(branch.at)
+        moment = after(Moment(zones, entries[0].seq), entries[1:])
+    return moment
+
+
+def _origin(entries: Sequence[Entry]) -> Zones | Branch | None:
+    """What these entries begin with; None if they are not the first."""
+    return begun_in(entries[0]) if entries and entries[0].kind == BEGUN else None
+
+
+def _kept(store: Store, conversation_id: str, upto: int | None) -> tuple[Moment, Sequence[Entry]]:
+    """A moment, and the entries that follow it."""
     log = store.load(conversation_id, upto=upto)
-    moment = None if log.snapshot is None else moment_of(log.snapshot)
-    if moment is None and log.snapshot is not None:
-        return _after(store, Moment(Zones()), _entries(store, conversation_id, upto))
-    return _after(store, moment or Moment(Zones()), log.entries)
+    if log.snapshot is None:
+        return Moment(Zones()), log.entries
+    try:
+        moment = moment_of(log.snapshot)
+    except StoreCorrupt as error:
+        # It only saves time: the log says the same.
+        logger.warning("conversation %s is read from its log: %s", conversation_id, error)
+        moment = None
+    if moment is not None:
+        return moment, log.entries
+    return Moment(Zones()), _entries(store, conversation_id, upto)
 
 
 def _entries(store: Store, conversation_id: str, upto: int | None) -> list[Entry]:
@@ -108,17 +164,3 @@ def _entries(store: Store, conversation_id: str, upto: int | None) -> list[Entry
         entries += page
         after = page[-1].seq
     return entries
-
-
-def _after(store: Store, moment: Moment, entries: Sequence[Entry]) -> Moment:
-    if entries and entries[0].kind == BEGUN:
-        moment, entries = _beginning(store, entries[0]), entries[1:]
-    return after(moment, entries)
-
-
-def _beginning(store: Store, entry: Entry) -> Moment:
-    origin = begun_in(entry)
-    if isinstance(origin, Branch):
-        zones = moment_at(store, origin.parent, origin.seq).zones
-        origin = zones if origin.at is None else zones.rewind(origin.at)
-    return Moment(origin, entry.seq)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agent_context.conversation.log import BEGUN, Branch, begun_in, said_in
+from agent_context.conversation.log import said_in
 from agent_context.errors import InvalidOptions
 from agent_context.protocol import HistoryPage, Remark
 from agent_context.stores.store import Entry, Store
@@ -28,10 +28,20 @@ def recalled(store: Store, conversation_id: str, text: str, limit: int) -> tuple
     """Messages that hold words of `text`, the best first; those of its parents follow."""
     found: list[Remark] = []
     for owner, upto in reversed(_lineage(store, conversation_id)):
-        for entry in store.search(owner, text, limit=limit):
-            if upto is None or entry.seq <= upto:
-                found += _matching(_remarks_of(owner, entry), text)
+        for entry in _searched(store, owner, text, upto, limit):
+            found += _matching(_remarks_of(owner, entry), text)
     return tuple(found[:limit])
+
+
+def _searched(store: Store, name: str, text: str, upto: int | None, limit: int) -> list[Entry]:
+    """The best entries up to one: better ones may stand behind it, so it looks for ever more."""
+    wanted = limit
+    while True:
+        entries = store.search(name, text, limit=wanted)
+        fitting = [entry for entry in entries if upto is None or entry.seq <= upto]
+        if len(fitting) >= limit or len(entries) < wanted:
+            return fitting[:limit]
+        wanted *= 4
 
 
 def _matching(remarks: list[Remark], text: str) -> list[Remark]:
@@ -73,11 +83,11 @@ def _lineage(store: Store, conversation_id: str) -> Sequence[tuple[str, int | No
     name, upto = conversation_id, None
     while True:
         lineage.append((name, upto))
-        first = store.entries(name, limit=1)
-        origin = begun_in(first[0]) if first and first[0].kind == BEGUN else None
-        if not isinstance(origin, Branch):
+        # Not by the first entry, which a vacuum may have removed.
+        parent = store.load(name, upto=0).parent
+        if parent is None:
             return lineage[::-1]
-        name, upto = origin.parent, origin.seq
+        name, upto = parent.id, parent.seq
 
 
 def _entries(store: Store, name: str, after: int, upto: int | None) -> Iterator[Entry]:

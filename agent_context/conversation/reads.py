@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import cast
 
+from agent_context.checks import checked
 from agent_context.conversation import edits
 from agent_context.conversation.changes import views
 from agent_context.conversation.past import page, recalled
@@ -69,12 +70,14 @@ def look_back(state: State, message: History | Recall) -> Reply[HistoryPage | tu
     limit = edits.index_of(message.limit)
     if limit < 1:
         raise InvalidOptions(f"limit: a number from 1 on, not {limit!r}")
+    text = message.after if isinstance(message, History) else message.text
+    checked("after" if isinstance(message, History) else "text", text, str)
     access, name = state.journal.access, state.conversation_id
     found: Reply[HistoryPage | tuple[Remark, ...]] = Reply()
     look = (
-        partial(page, access.store, name, message.after, limit)
+        partial(page, access.store, name, text, limit)
         if isinstance(message, History)
-        else partial(recalled, access.store, name, message.text, limit)
+        else partial(recalled, access.store, name, text, limit)
     )
     state.when_kept(lambda _: found.set(Later(access.read(look))))
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 from pykka import Timeout
@@ -23,14 +23,16 @@ from agent_context.records import Record, record_of, with_id
 from agent_context.runtime import Delivery, Reply
 from agent_context.zones import Zones
 
-__all__ = ["State", "at_rest"]
+__all__ = ["State", "at_rest", "in_time"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 _id = attrgetter("id")
 
-_OPENING = 30.0
-"""Seconds that a store has to keep what an opening changed."""
+OPENING = 30.0
+"""Seconds that a store has to give a conversation, and to keep what an opening changed."""
 
 _FEW = 64
 """Up to this many messages an id is looked for one by one: a set would take more room."""
@@ -66,20 +68,20 @@ class State:
 
         `gone` is what leaves the zones: its ids are free again. `key` is the idempotency key.
         """
-        before = self.moment
-        self.moment = followed(before, change)
-        if self._ids is not None:
-            self._ids.difference_update(record.id for record in gone)
+        before, moment = self.moment, followed(self.moment, change)
         if self.journal is not None:
             self.journal.add(*written(change), key)
+        self.moment = moment
+        if self._ids is not None:
+            self._ids.difference_update(record.id for record in gone)
         zones = self.moment.zones
         self._announce(lambda: announced(change, before.zones, zones), before.version)
 
     def announce(self, event: Callable[[], Announced]) -> None:
         """Announce something that changed no zone."""
-        self.moment = replace(self.moment, seq=self.moment.seq + 1)
         if self.journal is not None:
             self.journal.add(*noted(event()))
+        self.moment = replace(self.moment, seq=self.moment.seq + 1)
         self._announce(event, self.moment.version)
 
     def _announce(self, event: Callable[[], Announced], before: int) -> None:
@@ -117,14 +119,23 @@ class State:
         return journal.commit()
 
     def commit_now(self) -> None:
-        """The same, and wait for it. Raises `StoreError`."""
+        """The same, and wait for it. Raises `StoreError`, and the conversation is let go."""
         kept = self.commit()
         if kept is None:
             return
         try:
-            kept.get(timeout=_OPENING)
-        except Timeout:
-            raise StoreUnavailable(f"the store has kept nothing in {_OPENING} seconds") from None
+            in_time(kept)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> Reply[None]:
+        """Let others have the conversation; settled when they can."""
+        if self.journal is not None:
+            return self.journal.release(self.moment)
+        released: Reply[None] = Reply()
+        released.set(None)
+        return released
 
     def become(self, other: State) -> None:
         """Take over what `other` knows, which was read from the store; subscribers stay."""
@@ -196,6 +207,14 @@ class State:
         if self._ids is None:
             self._ids = {record.id for record in self.zones}
         return message_id in self._ids
+
+
+def in_time(answer: Reply[T]) -> T:
+    """What a store answers. Raises `StoreError`, also if that takes too long."""
+    try:
+        return answer.get(timeout=OPENING)
+    except Timeout:
+        raise StoreUnavailable(f"the store has not answered in {OPENING} seconds") from None
 
 
 def at_rest(messages: object) -> tuple[Record, ...]:

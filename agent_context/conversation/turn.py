@@ -12,7 +12,7 @@ from agent_context.conversation.calls import Call, RoundKept
 from agent_context.conversation.drafts import Draft
 from agent_context.errors import AgentContextError
 from agent_context.ledger import PrefixReport
-from agent_context.messages import Completion, Message, new_id
+from agent_context.messages import Completion, Message, MessageId, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
 from agent_context.records import Record
@@ -81,8 +81,8 @@ class Turn:
     """Ends the turn at its deadline while it waits."""
     job: Job | None = None
     call: Call | None = None
-    after: Record | None = None
-    """The last stored message that the request held."""
+    after: MessageId | None = None
+    """The last stored message that the request held; None if it held none."""
     own: frozenset[str] = frozenset()
     """Ids of what the turn has stored so far."""
     why_aborted: AgentContextError | None = None
@@ -95,7 +95,8 @@ class Turn:
 
     def joins(self) -> bool:
         """Whether what it says may be said by another turn, which then answers for it."""
-        return self.options.on_busy == "steer" and self.channel is None
+        alone = self.channel is not None or self.asked.key is not None
+        return self.options.on_busy == "steer" and not alone
 
     def end_job(self) -> None:
         """Cancel what is done for it on the I/O loop."""
@@ -112,7 +113,7 @@ class Turn:
     def begun(self) -> Draft:
         """What is known of it, or of its next round, before the model is asked."""
         keep = self.keep and self.options.commit == "auto"
-        return Draft(self.id, keep, self.records, self.after.id if self.after else None)
+        return Draft(self.id, keep, self.records, self.after)
 
     def draft(self) -> Draft:
         """What is known of it. Any thread may ask."""

@@ -33,7 +33,6 @@ from agent_context.conversation.turn import (
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
-    ConversationClosed,
     InvalidOptions,
     TurnCancelled,
     TurnTimeout,
@@ -96,6 +95,8 @@ class Turns:
         turn.context = at_rest(asked.context)
         turn.history = None if asked.history is None else Vector.of(at_rest(asked.history))
         turn.keep = options.on_abort == "keep"
+        if asked.key is not None and options.commit == "manual":
+            raise InvalidOptions("key: commit='manual' stores no answer that could be given again")
         turn.deadline = time.monotonic() + options.timeout
         answer = self._answer(turn)
         if self.running is None:
@@ -157,7 +158,7 @@ class Turns:
         if turn.timer is not None:
             turn.timer.cancel()
         incremental = state.zones.incremental
-        turn.after = incremental[len(incremental) - 1] if len(incremental) else None
+        turn.after = incremental[len(incremental) - 1].id if len(incremental) else None
         turn.call = Call(
             exchange=self._exchange,
             options=turn.options,
@@ -198,15 +199,21 @@ class Turns:
         turn = self.running
         if turn is None or turn.id != report.turn_id:
             return None
+        if report.completion is None:
+            error = turn.why_aborted or report.error
+            self._end_badly(turn, error or TurnCancelled("the turn was cancelled"))
+            return turn
         try:
-            if report.completion is not None:
-                self._complete(turn, report.completion)
-            else:
-                error = turn.why_aborted or report.error
-                self._break_off(turn, error or TurnCancelled("the turn was cancelled"))
+            self._complete(turn, report.completion)
         except Exception as error:  # noqa: BLE001 - an answer that can't be stored ends its turn all the same
             self._fail(turn, error)
         return turn
+
+    def _end_badly(self, turn: Turn, error: BaseException) -> None:
+        try:
+            self._break_off(turn, error)
+        except Exception as unkept:  # noqa: BLE001 - nor may what arrived of it keep a turn from its end
+            self._fail(turn, unkept)
 
     def round(self, ended: RoundEnded) -> None:
         """Store a round of a running turn, and answer with what the next call says."""
@@ -220,11 +227,13 @@ class Turns:
             if turn.options.commit == "auto":
                 said = self._store(turn, *said)
             turn.records = self._steered(turn)
+            if turn.call is not None:
+                turn.call.begin_round(turn.records)
         except Exception as error:  # noqa: BLE001 - a round that can't be stored ends its turn
             ended.reply.set_error(error)
             return
         zones = edits.seen(self._state.zones, turn.after)
-        kept = RoundKept(zones, turn.own, turn.records, said[0], said[1:])
+        kept = RoundKept(zones, turn.own, said[0], said[1:])
         if self._state.journal is not None:
             self._state.journal.running(turn.begun())
         self._state.when_kept(lambda error: ended.reply.set(Failed(error) if error else kept))
@@ -264,7 +273,7 @@ class Turns:
         answer = answer_of(of) if of is not None and self._state.journal is not None else None
         key = turn.asked.key if of is not None else None
         edits.store(self._state, said, after=turn.after, answer=answer, key=key)
-        turn.records, turn.after = (), said[-1]
+        turn.records, turn.after = (), said[-1].id
         turn.own |= {record.id for record in said}
         return views(said[-len(heard) :])
 
@@ -352,16 +361,20 @@ class Turns:
         if turn is None or turn.id != wanted.turn_id:
             wanted.reply.set_error(TurnCancelled("the turn has ended"))
             return
-        edits.swap(self._state, wanted.compaction)
+        try:
+            edits.swap(self._state, wanted.compaction)
+        except Exception as error:  # noqa: BLE001 - what can't be put in place ends its turn
+            wanted.reply.set_error(error)
+            return
         wanted.reply.set(edits.seen(self._state.zones, turn.after))
 
-    def close(self, error: ConversationClosed) -> None:
+    def close(self, error: BaseException) -> None:
         """End everything now: the conversation stops."""
         waiting, self.waiting = self.waiting, deque()
         turn = self.running
         if turn is not None:
             turn.end_job()
-            self._break_off(turn, error)
+            self._end_badly(turn, error)
         for turn in waiting:
             self._fail(turn, error)
 

@@ -17,7 +17,7 @@ from typing import ClassVar, Final, ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from agent_context.errors import StoreUnavailable
+from agent_context.errors import StoreError, StoreUnavailable
 from agent_context.runtime import Failed, Reply
 from agent_context.runtime.process import PerProcess, Process, closed_by_fork
 from agent_context.runtime.workers import Workers
@@ -189,15 +189,26 @@ class _Writer:
         if not batch:
             return
         try:
-            answers = self._store.write([waiting.write for waiting in batch])
+            answers = self._written([waiting.write for waiting in batch])
         except StoreUnavailable as error:
             self._wait_out(batch, error)
-        # Whatever it is: a thread that ended here would leave everybody waiting.
-        except BaseException as error:  # noqa: BLE001
+        except StoreError as error:
             self._settle(batch, [error] * len(batch))
         else:
             self._down_since, self._pause = None, FIRST_PAUSE
             self._settle(batch, answers)
+
+    def _written(self, writes: list[Write]) -> Sequence[StoreError | None]:
+        try:
+            answers = self._store.write(writes)
+        except StoreError:
+            raise
+        # Whatever it is: a thread that ended here would leave everybody waiting.
+        except BaseException as error:
+            raise StoreError(f"the store failed: {error!r}") from error
+        if len(answers) != len(writes):
+            raise StoreError(f"the store gave {len(answers)} answers to {len(writes)} writes")
+        return answers
 
     def _settle(self, batch: Sequence[_Waiting], answers: Sequence[BaseException | None]) -> None:
         for waiting, error in zip(batch, answers, strict=True):

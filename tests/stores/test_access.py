@@ -198,7 +198,7 @@ def test_what_no_store_should_raise_fails_its_batch_alone() -> None:
     store.claim("a")
     store.claim("b")
     access = Access(store)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(StoreError, match="ZeroDivisionError"):
         access.submit(write("a", 0, "one")).get(timeout=10)
 
     store.before = lambda batch: None
