@@ -30,7 +30,7 @@ class Zone(StrEnum):
 class Zones:
     """The three zones. A request is their concatenation, followed by the turn's scratch."""
 
-    __slots__ = ("compressed", "immutable", "incremental", "open_calls")
+    __slots__ = ("_protects", "compressed", "immutable", "incremental", "open_calls")
 
     def __init__(
         self,
@@ -38,12 +38,25 @@ class Zones:
         compressed: Vector = EMPTY,
         incremental: Vector = EMPTY,
         pending: tuple[str, ...] | None = None,
+        *,
+        protects: bool | None = None,
     ) -> None:
         self.immutable: Vector = immutable
         self.compressed: Vector = compressed
         self.incremental: Vector = incremental
         self.open_calls: tuple[str, ...] = open_calls(incremental) if pending is None else pending
         """Ids of the tool calls since the last user message that have no result yet."""
+        self._protects = protects
+
+    @property
+    def protects(self) -> bool:
+        """Whether there may be incremental messages that compressions leave alone.
+
+        Looked up once; what only adds to these zones, or cuts them back, knows it from them.
+        """
+        if self._protects is None:
+            self._protects = any(map(_is_protected, self.incremental))
+        return self._protects
 
     def __len__(self) -> int:
         return len(self.immutable) + len(self.compressed) + len(self.incremental)
@@ -73,7 +86,14 @@ class Zones:
     def append(self, record: Record) -> Zones:
         """With `record` at the end. O(1), whatever the length."""
         pending = open_calls_after(self.open_calls, record)
-        return Zones(self.immutable, self.compressed, self.incremental.append(record), pending)
+        known = self._protects
+        return Zones(
+            self.immutable,
+            self.compressed,
+            self.incremental.append(record),
+            pending,
+            protects=known if known is None else known or _is_protected(record),
+        )
 
     def extend(self, records: Iterable[Record]) -> Zones:
         """With `records` at the end."""
@@ -81,8 +101,14 @@ class Zones:
         if not records:
             return self
         pending = reduce(open_calls_after, records, self.open_calls)
-        incremental = self.incremental.extend(records)
-        return Zones(self.immutable, self.compressed, incremental, pending)
+        known = self._protects
+        return Zones(
+            self.immutable,
+            self.compressed,
+            self.incremental.extend(records),
+            pending,
+            protects=known if known is None else known or any(map(_is_protected, records)),
+        )
 
     def insert(self, index: int, records: Iterable[Record]) -> Zones:
         """With `records` before the one at `index`; `index == len` appends."""
@@ -109,7 +135,12 @@ class Zones:
     def rewind(self, length: int) -> Zones:
         """With only the first `length` incremental records. O(1) in the length of the rest."""
         _check(length, len(self.incremental) + 1, length=len(self.incremental))
-        return self._edited(self.incremental.take(length))
+        return Zones(
+            self.immutable,
+            self.compressed,
+            self.incremental.take(length),
+            protects=self._protects,
+        )
 
     def compress(self, compressed: Vector, incremental: Vector) -> Zones:
         """With what a compression made of the two zones that it may change."""
@@ -117,6 +148,10 @@ class Zones:
 
     def _edited(self, incremental: Vector) -> Zones:
         return Zones(self.immutable, self.compressed, incremental)
+
+
+def _is_protected(record: Record) -> bool:
+    return record.protection is not None
 
 
 def _check(index: int, bound: int, *, length: int | None = None) -> None:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_context.compression import protected
 from agent_context.errors import IndexOutOfRange
 from agent_context.groups import open_calls
 from agent_context.messages import Role
-from agent_context.records import Record
+from agent_context.records import Record, record_of
 from agent_context.vector import Vector
 from agent_context.zones import Zone, Zones
 from tests.histories import asking, histories, result, said, user, zones_of
@@ -24,6 +25,23 @@ def test_open_calls_after_appends_are_those_of_the_whole(records: list[Record]) 
         zones = zones.append(record)
 
     assert zones.open_calls == open_calls(records) == zones_of(records).open_calls
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories, st.integers(0, 13), histories, st.booleans())
+def test_no_edit_forgets_that_something_is_protected(
+    records: list[Record], at: int, more: list[Record], asked: bool
+) -> None:
+    zones, at = zones_of(records), min(at, len(records))
+    if asked:
+        assert zones.protects is any(each.protection is not None for each in records)
+    marked = record_of(protected(result("a").message, "skill", subject="s"))
+    edited = [zones.insert(at, [marked]), zones.extend([*more, marked]), zones.append(marked)]
+    if at < len(records):
+        edited.append(zones.update(at, marked))
+
+    assert all(each.protects and each.append(user()).protects for each in edited)
+    assert zones.append(user()).rewind(at).protects in {False, zones.protects}
 
 
 @settings(max_examples=300, deadline=None)

@@ -41,6 +41,8 @@ class View:
 
     def protected(self) -> frozenset[int]:
         """Indexes of the messages that stay in the history wherever it is cut."""
+        if not self.zones.protects:
+            return frozenset()
         room = self.budget if self.room is None else self.room
         return in_use(self.history, self.count, room // 2)
 
