@@ -298,8 +298,8 @@ class _Conversation(Guarded):
             case PrefixLost():
                 turns.books.lost(report.turn_id, report.report)
             case Abandoned(asked):
-                if self._known_keys is None or not self._known_keys.shares(asked):
-                    turns.abandon(asked)
+                keys = self._known_keys
+                turns.abandon(asked if keys is None else keys.abandoned(asked))
                 self._compression_keeper().abandon(asked)
             case CompressionEnded():
                 keeper = self._compression_keeper()

@@ -11,7 +11,7 @@ from agent_context.errors import StoreCorrupt
 from agent_context.messages import Message, MessageId
 from agent_context.records import Record, record_of, record_of_line
 
-__all__ = ["NOT_RUN", "UNKNOWN", "Draft", "closed", "draft_of", "written"]
+__all__ = ["NOT_RUN", "UNKNOWN", "Draft", "closed", "draft_of", "question_key", "written"]
 
 NOT_RUN = "[interrupted] The call was not carried out: its turn was cut short."
 UNKNOWN = (
@@ -38,6 +38,8 @@ class Draft(Struct, frozen=True):
     """Of those calls, as far as they are there."""
     closes: bool = False
     """Whether the turn answers calls itself, and so leaves none of them open."""
+    key: str | None = None
+    """The idempotency key of what was asked."""
 
     def left(self) -> tuple[Message, ...]:
         """What is worth keeping if the turn ends here: what it said, and what it heard."""
@@ -51,6 +53,11 @@ class Draft(Struct, frozen=True):
         return (*said, *closed(self.answer, self.results, UNKNOWN if self.calling else NOT_RUN))
 
 
+def question_key(key: str) -> str:
+    """The key of a question that was asked with `key`, when a crash left it without an answer."""
+    return f"question of {key}"
+
+
 class _Form(Struct):
     turn: str
     keep: bool
@@ -61,6 +68,7 @@ class _Form(Struct):
     calling: bool
     results: list[Raw]
     closes: bool
+    key: str | None = None
 
 
 def written(draft: Draft) -> bytes:
@@ -74,6 +82,7 @@ def written(draft: Draft) -> bytes:
         draft.calling,
         [Raw(record_of(message).line()) for message in draft.results],
         draft.closes,
+        draft.key,
     )
     return msgspec.json.encode(form)
 
@@ -88,7 +97,17 @@ def draft_of(text: bytes) -> Draft:
         results = tuple(record_of_line(bytes(raw)).message for raw in form.results)
     except (msgspec.MsgspecError, ValueError, LookupError) as error:
         raise StoreCorrupt(f"the turn that was running can't be read: {error}") from error
-    return Draft(form.turn, form.keep, said, form.after, answer, form.calling, results, form.closes)
+    return Draft(
+        form.turn,
+        form.keep,
+        said,
+        form.after,
+        answer,
+        form.calling,
+        results,
+        form.closes,
+        form.key,
+    )
 
 
 def closed(answer: Message, results: Sequence[Message], text: str) -> tuple[Message, ...]:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agent_context.checks import checked
+from agent_context.conversation.drafts import question_key
 from agent_context.conversation.journal import Journal
 from agent_context.conversation.log import answer_in, said_in
 from agent_context.conversation.state import State
@@ -16,7 +18,7 @@ from agent_context.messages import Completion
 from agent_context.protocol import Append, Extend, Send, SendStream
 from agent_context.runtime import Failed, Later, Reply
 from agent_context.stores.fence import checked_text
-from agent_context.stores.store import Entry
+from agent_context.stores.store import Entry, Store
 from agent_context.stream import Channel, Stream
 
 __all__ = ["Keyed", "Keys", "LookedUp"]
@@ -30,6 +32,8 @@ class _Open(Struct, eq=False):
     reply: Reply[object]
     shared: bool = False
     """Whether somebody else has asked the same since."""
+    begun: Keyed | None = None
+    """What is being answered for it."""
 
 
 class LookedUp(Struct, frozen=True):
@@ -37,6 +41,8 @@ class LookedUp(Struct, frozen=True):
 
     open: _Open
     entry: Entry | None = None
+    question: Entry | None = None
+    """What was asked with the key when a crash left it without an answer."""
     error: BaseException | None = None
 
 
@@ -65,12 +71,13 @@ class Keys:
         self.looking += 1
         post = self._post
 
-        def found(lookup: Reply[Entry | None]) -> None:
+        def found(lookup: Reply[_Found]) -> None:
             error = lookup.error()
-            post(LookedUp(new, None if error else lookup.get(), error))
+            entry, question = (None, None) if error else lookup.get()
+            post(LookedUp(new, entry, question, error))
 
-        find = journal.access.store.find
-        journal.access.read(find, journal.conversation_id, key).add_done_callback(found)
+        store, name = journal.access.store, journal.conversation_id
+        journal.access.read(_find, store, name, key).add_done_callback(found)
         return new.reply
 
     def _known(self, asked: Keyed, key: str) -> _Open | None:
@@ -96,7 +103,8 @@ class Keys:
             reply.set(Failed(found.error))
             return
         try:
-            asked, entry = opened.asked, found.entry
+            entry = found.entry
+            asked = opened.begun = _yet_to_say(opened.asked, found.question, state)
             given = anew(asked) if entry is None else _given(asked, opened.key, entry)
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
             reply.set(Failed(error))
@@ -115,15 +123,37 @@ class Keys:
         if self._open.get(opened.key) is opened:
             del self._open[opened.key]
 
-    def shares(self, asked: object) -> bool:
-        """Whether others wait for the answer to this message too."""
-        return any(each.shared and each.asked is asked for each in list(self._open.values()))
+    def abandoned(self, asked: object) -> object:
+        """What may end because nobody waits for `asked` any more; None if others wait for it."""
+        for each in list(self._open.values()):
+            if each.asked is asked:
+                return None if each.shared else each.begun
+        return asked
 
     def close(self, error: BaseException) -> None:
         """Answer everybody with `error` to whom no other answer is coming."""
         waiting, self._open = self._open, {}
         for each in list(waiting.values()):
             each.reply.set_error(error)
+
+
+_Found = tuple[Entry | None, Entry | None]
+
+
+def _find(store: Store, conversation_id: str, key: str) -> _Found:
+    entry = store.find(conversation_id, key)
+    if entry is not None:
+        return entry, None
+    return None, store.find(conversation_id, question_key(key))
+
+
+def _yet_to_say(asked: Keyed, question: Entry | None, state: State) -> Keyed:
+    """What was asked, without its messages if they are the last that was said already."""
+    if question is None or not isinstance(asked, Send | SendStream):
+        return asked
+    incremental = state.zones.incremental
+    last = incremental[len(incremental) - 1].id if len(incremental) else None
+    return replace(asked, messages=()) if said_in(question)[-1].id == last else asked
 
 
 def _misused(key: str, kind: str) -> UsageMistake:

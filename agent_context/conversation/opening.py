@@ -14,7 +14,7 @@ from typing import Final
 from agent_context import events
 from agent_context.conversation import edits
 from agent_context.conversation.changes import views
-from agent_context.conversation.drafts import draft_of
+from agent_context.conversation.drafts import Draft, draft_of, question_key
 from agent_context.conversation.journal import Journal
 from agent_context.conversation.log import (
     BEGUN,
@@ -103,6 +103,15 @@ def _check_head(conversation_id: str, moment: Moment, claim: Claim) -> None:
         )
 
 
+def _question(journal: Journal, draft: Draft) -> str | None:
+    """The key under which a question is found that nothing has answered, to be asked again."""
+    if draft.key is None or draft.answer is not None or not draft.said:
+        return None
+    key = question_key(draft.key)
+    known = journal.access.store.find(journal.conversation_id, key)
+    return key if known is None else None
+
+
 def close_turn(state: State) -> None:
     """End a turn that was running when its process ended, by its abort policy.
 
@@ -113,7 +122,7 @@ def close_turn(state: State) -> None:
         return
     draft, journal.found = journal.found, None
     kept = state.at_rest_all(draft.left())
-    edits.store(state, kept, after=draft.after)
+    edits.store(state, kept, after=draft.after, key=_question(journal, draft))
     journal.running(None)
     lost = partial(events.TurnLost, turn_id=draft.turn_id, kept=views(kept))
     state.announce(lambda: lost)

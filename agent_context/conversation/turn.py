@@ -113,7 +113,7 @@ class Turn:
     def begun(self) -> Draft:
         """What is known of it, or of its next round, before the model is asked."""
         keep = self.keep and self.options.commit == "auto"
-        return Draft(self.id, keep, self.records, self.after)
+        return Draft(self.id, keep, self.records, self.after, key=self.asked.key)
 
     def draft(self) -> Draft:
         """What is known of it. Any thread may ask."""

@@ -450,6 +450,35 @@ def test_two_who_ask_with_one_key_at_once_get_one_answer(talk: Talk, store: Stor
     assert len(backend.requests) == 1
 
 
+def test_a_question_that_a_crash_left_unanswered_is_not_said_twice(
+    talk: Talk, store: Store
+) -> None:
+    hold = Hold()
+    ref = talk([hold, "never"], store=store, id="c")
+    ref.actor_ref.ask(Send(messages=[Message.user("why?")], key="k"), block=False)
+    assert hold.entered.wait(WAIT)
+    again = talk([hold, "never"], store=store, id="c")
+    again.actor_ref.ask(Send(messages=[Message.user("why?")], key="k"), block=False)
+    last = talk(["because", "so"], store=store, id="c")
+    answer = last.ask(Send(messages=[Message.user("why?")], key="k"))
+    assert texts(last.ask(Incremental())) == ["why?", "because"]
+    assert last.ask(Send(messages=[Message.user("why?")], key="k")) == answer
+    assert last.ask(Send(messages=[Message.user("why?")], key="other")).message.text == "so"
+    hold.release()
+
+
+def test_a_question_with_something_said_behind_it_is_said_again(talk: Talk, store: Store) -> None:
+    hold = Hold()
+    ref = talk([hold, "never"], store=store, id="c")
+    ref.actor_ref.ask(Send(messages=[Message.user("why?")], key="k"), block=False)
+    assert hold.entered.wait(WAIT)
+    again = talk(["because"], store=store, id="c")
+    again.ask(Append(Message.user("well?")))
+    again.ask(Send(messages=[Message.user("why?")], key="k"))
+    assert texts(again.ask(Incremental())) == ["why?", "well?", "why?", "because"]
+    hold.release()
+
+
 def test_a_rewind_is_taken_back_once(talk: Talk, store: Store) -> None:
     for ref in (talk(), talk(store=store, id="c")):
         ref.ask(Extend([Message.user(str(i)) for i in range(4)]))
