@@ -80,6 +80,8 @@ class Course(RuleBasedStateMachine):
         self.texts: list[str] = []
         self.undo: list[str] | None = None
         self.keys: dict[str, str] = {}
+        self.questions: dict[str, tuple[str, str]] = {}
+        """By key, the id and text of what was asked and left without an answer."""
         self.events: list[ChangeEvent] = []
         self.ref = self.started()
 
@@ -150,20 +152,28 @@ class Course(RuleBasedStateMachine):
     def send(self, text: str, fault: int | None, *, tools: bool, key: str | None) -> None:
         said = f"{TOOLS} {text}" if tools else text
         asked = Send(messages=[Message.user(said)], loop=Echo(), key=key)
+        turn = self.turn(said)
+        if (question := self.questions.get(key or "")) and question[0] == self.last_id():
+            turn = self.turn(question[1])[1:]
         self.store.fails_in = fault
         try:
             answer = self.ref.ask(asked, timeout=WAIT)
         except StoreError:
             self.store.fails_in = None
-            self.take_over(self.turn(said)[:-1])
+            left = self.take_over(turn[:-1])
+            if key is not None and left == [said] == turn[:1]:
+                self.questions.setdefault(key, (self.last_id(), said))
             return
         self.store.fails_in = None
         if key in self.keys:
             assert answer.message.id == self.keys[key]
             return
-        self.texts = [*self.texts, *self.turn(said)]
+        self.texts = [*self.texts, *turn]
         if key is not None:
             self.keys[key] = answer.message.id
+
+    def last_id(self) -> str:
+        return "".join(message.id for message in self.ref.ask(Incremental())[-1:])
 
     def turn(self, said: str) -> list[str]:
         token = said.rsplit(maxsplit=1)[-1]
@@ -171,7 +181,7 @@ class Course(RuleBasedStateMachine):
             return [said, f"re: {said}"]
         return [said, "", f"{token}-0", f"{token}-1", f"re: {token}-1"]
 
-    def take_over(self, maybe: list[str]) -> None:
+    def take_over(self, maybe: list[str]) -> list[str]:
         """What failed left a beginning of this, with every call answered, or nothing."""
         now = [message.text for message in self.ref.ask(Incremental())]
         left = now[len(self.texts) :]
@@ -181,6 +191,7 @@ class Course(RuleBasedStateMachine):
             text for text, kept in zip(maybe, left, strict=False) if "[interrupted]" not in kept
         ]
         self.texts = now
+        return left
 
     @rule(text=WORDS)
     def kept_and_not_told(self, text: str) -> None:
