@@ -67,11 +67,11 @@ def parse_output(text: str, kind: type[T]) -> T:
     """
     if kind is str:
         return cast("T", text)
-    adapter = TypeAdapter(kind)
+    adapter, is_object = TypeAdapter(kind), _is_object(schema_of(kind))
     wrong: ValidationError | None = None
     for found in _candidates(text):
         try:
-            return adapter.validate_json(json.dumps(_unwrapped(found, kind)))
+            return adapter.validate_json(json.dumps(_unwrapped(found, is_object=is_object)))
         except ValidationError as error:
             wrong = wrong or error
     if wrong is None:
@@ -101,8 +101,8 @@ def _candidates(text: str) -> Iterator[object]:
             continue
 
 
-def _unwrapped(found: object, kind: type[Any]) -> object:
-    if _is_object(schema_of(kind)) or not isinstance(found, dict):
+def _unwrapped(found: object, *, is_object: bool) -> object:
+    if is_object or not isinstance(found, dict):
         return found
     said = cast("dict[str, object]", found)
     return said[_VALUE] if said.keys() == {_VALUE} else said

@@ -62,8 +62,9 @@ class Record(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def interim(self) -> bool:
         """Of a tool result: whether the final one is still to come."""
-        # Canonical JSON escapes the quotes of a text, so this can't be a part of one.
-        return self.role is Role.TOOL and self.body.rfind(b'"interim":true') >= 0
+        # Searched first, as above; a field of an unknown field may have this name too.
+        named = self.role is Role.TOOL and self.body.rfind(b'"interim":true') >= 0
+        return named and self.fields().get("interim") is True
 
     def line(self, **tags: str) -> bytes:
         """The message as one JSON object that starts with its id and `tags`."""

@@ -66,7 +66,7 @@ def many(host: Host, *, known: int, live: int) -> Iterator[Row]:
     yield Row(
         what=f"conversations awake, of {known:,} known to one host",
         figure=f"{len(host.live()):,}, {awake / live / 1000:.1f} kB each",
-        goal=f"≥ {LIVE:,}",
+        goal=f"≥ {live:,}",
         met=len(host.live()) >= live,
     )
     yield Row(what="woken one by one by 8 threads", figure=rate(live / waking))

@@ -91,3 +91,11 @@ def test_what_is_not_json_is_not_a_message() -> None:
         message_of("{")
     with pytest.raises(InvalidMessage, match="can't be written as JSON"):
         record_of(Message.model_validate({"role": "user", "content": "x", "extra": object()}))
+
+
+def test_an_unknown_field_with_fields_of_its_own_makes_no_result_interim() -> None:
+    nested = Message.model_validate(
+        {"role": "tool", "tool_call_id": "a", "content": "x", "meta": {"interim": True}}
+    )
+    assert not record_of(nested).interim
+    assert record_of(Message.tool("a", "x", interim=True)).interim

@@ -26,10 +26,10 @@ from agent_context.checks import checked
 from agent_context.compression.strategy import Strategy
 from agent_context.conversation.actor import AgentContext
 from agent_context.errors import InvalidOptions, UsageMistake
-from agent_context.messages import Message
+from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import FromJsonl, IsEmpty, UseBackend
-from agent_context.providers.chain import Chain, OnProviderError, PostOrder
+from agent_context.providers.chain import Chain, OnProviderError, PostOrder, loads_history
 from agent_context.providers.compression import AnyStrategy
 from agent_context.providers.history import InMemoryHistoryProvider
 from agent_context.providers.provider import ContextProvider
@@ -172,9 +172,9 @@ class Agent:
         With a store a conversation has one session, whoever asks for it and however often, as long
         as somebody holds it.
         """
-        if self._store is None or session_id is None:
+        if self._store is None:
             return AgentSession(session_id)
-        return known_session(self._store, session_id)
+        return known_session(self._store, new_id() if session_id is None else session_id)
 
     @overload
     def run(
@@ -352,7 +352,7 @@ class Agent:
 
 def _with_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvider]:
     """The providers, with the conversation's own history first if none of them loads one."""
-    if Chain(providers).loads_history:
+    if any(map(loads_history, providers)):
         return providers
     return (InMemoryHistoryProvider("conversation"), *providers)
 

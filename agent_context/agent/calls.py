@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from agent_context.conversation import drafts
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, Role, ToolCall
 
@@ -31,7 +32,7 @@ def check_decisions(decisions: Mapping[str, object], answer: Message | None) -> 
     """Refuse decisions on calls that don't wait. Raises `InvalidOptions`."""
     waiting = [] if answer is None else [call.id for call in answer.tool_calls]
     if unknown := [call_id for call_id in decisions if call_id not in waiting]:
-        waits = f"these wait: {', '.join(waiting)}" if waiting else "none waits in this session"
+        waits = f"these wait: {', '.join(waiting)}" if waiting else "none does"
         raise InvalidOptions(f"approvals: no call {', '.join(map(repr, unknown))} waits; {waits}")
 
 
@@ -39,6 +40,4 @@ def closed(
     calls: Sequence[ToolCall], results: Sequence[Message], *, begun: bool = False
 ) -> list[Message]:
     """A result for each call: the one that there is, or words that say that there is none."""
-    known = {result.tool_call_id: result for result in results}
-    text = _CUT_SHORT if begun else _NOBODY_ALLOWED
-    return [known.get(call.id) or Message.tool(call.id, text) for call in calls]
+    return drafts.results_of(calls, results, _CUT_SHORT if begun else _NOBODY_ALLOWED)

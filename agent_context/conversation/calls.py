@@ -129,7 +129,7 @@ async def converse(call: Call, zones: Zones, swap: Swap, keep: Keep) -> Completi
         if answers is None:
             return completion
         call.results = list(call.results)
-        zones = await _next_round(call, zones, keep, completion, answers)
+        zones = await _next_round(call, keep, completion, answers)
 
 
 async def _noted(call: Call) -> None:
@@ -153,15 +153,13 @@ def _hearing(call: Call, results: list[Message]) -> Callable[[Message], object]:
     return heard
 
 
-async def _next_round(
-    call: Call, zones: Zones, keep: Keep, completion: Completion, answers: Round
-) -> Zones:
+async def _next_round(call: Call, keep: Keep, completion: Completion, answers: Round) -> Zones:
     asked = call.records
     kept = await keep(completion, tuple(answers.results))
     completion = completion.model_copy(update={"message": kept.answer})
     if call.history is not None:
         said = (kept.answer, *kept.results)
-        zones = zones.extend((*asked, *map(record_of, said)))
+        zones = call.history = call.history.extend((*asked, *map(record_of, said)))
     else:
         zones, call.own = kept.zones, kept.own
     if answers.options is not None:
@@ -288,7 +286,8 @@ async def _smaller(call: Call, zones: Zones, swap: Swap, breakdown: Breakdown) -
     call.compressed = True
     if call.history is not None:
         smaller = compaction.onto(zones)
-        return zones if smaller is None else smaller
+        call.history = zones if smaller is None else smaller
+        return call.history
     return await swap(compaction)
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
 
 from agent_context.errors import StoreCorrupt
-from agent_context.messages import Message, MessageId
+from agent_context.messages import Message, MessageId, ToolCall
 from agent_context.records import Record, record_of, record_of_line
 
-__all__ = ["NOT_RUN", "UNKNOWN", "Draft", "closed", "draft_of", "question_key", "written"]
+__all__ = [
+    "NOT_RUN",
+    "UNKNOWN",
+    "Draft",
+    "closed",
+    "draft_of",
+    "question_key",
+    "results_of",
+    "written",
+]
 
 NOT_RUN = "[interrupted] The call was not carried out: its turn was cut short."
 UNKNOWN = (
@@ -112,6 +121,12 @@ def draft_of(text: bytes) -> Draft:
 
 def closed(answer: Message, results: Sequence[Message], text: str) -> tuple[Message, ...]:
     """The answer and a result for each of its calls: `text` where there is none."""
+    return (answer, *results_of(answer.tool_calls, results, text))
+
+
+def results_of(
+    calls: Iterable[ToolCall], results: Iterable[Message], otherwise: str
+) -> list[Message]:
+    """A result for each call: the one that there is, or these words."""
     known = {result.tool_call_id: result for result in results}
-    closing = [known.get(each.id) or Message.tool(each.id, text) for each in answer.tool_calls]
-    return (answer, *closing)
+    return [known.get(call.id) or Message.tool(call.id, otherwise) for call in calls]

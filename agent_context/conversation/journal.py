@@ -172,6 +172,7 @@ class Journal:
         """Let others have the conversation once everything is kept."""
         released: Reply[None] = Reply()
         worth_it = self._since_snapshot[0] >= _WORTH_READING
+        self._since_snapshot = [0, 0]  # no other is wanted beside it
 
         def let_go() -> None:
             if worth_it and self.error is None:

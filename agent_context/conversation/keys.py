@@ -13,7 +13,7 @@ from agent_context.conversation.drafts import question_key
 from agent_context.conversation.journal import Journal
 from agent_context.conversation.log import answer_in, said_in
 from agent_context.conversation.state import State
-from agent_context.errors import ConversationBusy, UsageMistake
+from agent_context.errors import ConversationBusy, TurnCancelled, UsageMistake
 from agent_context.messages import Completion
 from agent_context.protocol import Append, Extend, Send, SendStream
 from agent_context.runtime import Failed, Later, Reply
@@ -34,6 +34,8 @@ class _Open(Struct, eq=False):
     """Whether somebody else has asked the same since."""
     begun: Keyed | None = None
     """What is being answered for it."""
+    given_up: bool = False
+    """Whether nobody waited any more before it was begun."""
 
 
 class LookedUp(Struct, frozen=True):
@@ -65,7 +67,7 @@ class Keys:
             raise UsageMistake("a key needs a conversation with a store: start(…, store=…)")
         checked_text("key", checked("key", key, str))
         if (known := self._known(asked, key)) is not None:
-            known.shared = True
+            known.shared, known.given_up = True, False
             return known.reply
         new = self._open[key] = _Open(asked, key, Reply())
         self.looking += 1
@@ -102,6 +104,9 @@ class Keys:
         if found.error is not None:
             reply.set(Failed(found.error))
             return
+        if opened.given_up and found.entry is None:
+            reply.set(Failed(TurnCancelled("nobody waits for the turn any more")))
+            return
         try:
             entry = found.entry
             asked = opened.begun = _yet_to_say(opened.asked, found.question, state)
@@ -127,6 +132,7 @@ class Keys:
         """What may end because nobody waits for `asked` any more; None if others wait for it."""
         for each in list(self._open.values()):
             if each.asked is asked:
+                each.given_up = isinstance(asked, Send) and not each.shared
                 return None if each.shared else each.begun
         return asked
 

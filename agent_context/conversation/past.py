@@ -8,6 +8,7 @@ from agent_context.conversation.log import said_in
 from agent_context.errors import InvalidOptions
 from agent_context.protocol import HistoryPage, Remark
 from agent_context.stores.store import Entry, Store
+from agent_context.stores.words import words_of
 
 __all__ = ["page", "recalled"]
 
@@ -46,7 +47,7 @@ def _searched(store: Store, name: str, text: str, upto: int | None, limit: int) 
 
 def _matching(remarks: list[Remark], text: str) -> list[Remark]:
     """Those of an entry's messages that hold a word; all of them if the store knows better."""
-    words = text.lower().split()
+    words = words_of(text)
     holding = [each for each in remarks if any(w in each.message.text.lower() for w in words)]
     return holding or remarks
 

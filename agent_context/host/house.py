@@ -56,9 +56,6 @@ class House:
         self._kept: dict[str, Settings] = {}
         """Settings that a conversation was told or has from its parent: the store has none."""
 
-    def __len__(self) -> int:
-        return len(self._seats)
-
     def forget(self, conversation_id: str) -> None:
         """It was deleted."""
         self._kept.pop(conversation_id, None)
@@ -168,6 +165,10 @@ class House:
             self._forget(seat, error)
             return
         seat.ref = opening.get()
+        self._settle(seat)
+
+    def _settle(self, seat: HostSeat) -> None:
+        """Give out what has been activated."""
         # First: whoever waits for the conversation finds no more awake than may be.
         self.make_room()
         self._fill(seat)
@@ -243,8 +244,7 @@ class House:
         except BaseException as error:
             self._forget(seat, error)
             raise
-        self.make_room()
-        self._fill(seat)
+        self._settle(seat)
         return HostedRef(seat.ref, self)
 
     def make_room(self) -> None:

@@ -102,9 +102,12 @@ def _sessions(
         f"(SELECT session_id, MIN(id) AS first FROM {messages} GROUP BY session_id) AS said "
         f"LEFT JOIN {sessions} AS s ON s.session_id = said.session_id ORDER BY first"
     )
-    said = f"SELECT id, message_data, created_at FROM {messages} WHERE session_id = ? ORDER BY id"  # noqa: S608
+    said = (
+        f"SELECT id, message_data, created_at FROM {messages} "  # noqa: S608
+        "WHERE session_id = CAST(? AS TEXT) ORDER BY id"
+    )
     for name, created in database.execute(named).fetchall():
-        rows = database.execute(said, (_text(name),)).fetchall()
+        rows = database.execute(said, (name,)).fetchall()
         yield from _session(_text(name), moment(_text(created)), rows, vendor)
 
 

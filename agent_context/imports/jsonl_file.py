@@ -11,12 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from agent_context.errors import StoreUnavailable
 from agent_context.imports.jsonl import read_jsonl
 from agent_context.imports.lines import objects_in
-from agent_context.imports.result import Imported, Quarantined
+from agent_context.imports.result import Imported, Quarantined, raw_of
 from agent_context.messages import Message
 from agent_context.records import record_of
 
@@ -82,13 +80,14 @@ class JsonlFile:
         if not broken:
             _add(file, b"\n")  # whole, but for its end
             return ()
+        whole = b"".join(raw_of(piece[1]) + b"\n" for piece in pieces if isinstance(piece, tuple))
         with self.torn.open("ab") as torn:
             torn.write(tail + b"\n")
             torn.flush()
             os.fsync(torn.fileno())
+        _sync_directory(self.path.parent)  # before the only other copy goes
         file.truncate(start)
-        whole = [orjson.dumps(piece[1]) + b"\n" for piece in pieces if isinstance(piece, tuple)]
-        _add(file, b"".join(whole))
+        _add(file, whole)
         where = f"{self.path}, byte {start}"
         return tuple(Quarantined(where, piece.raw, piece.why) for piece in broken)
 

@@ -18,7 +18,7 @@ from agent_context.providers.provider import ContextProvider
 from agent_context.providers.response import Diagnostic
 from agent_context.sessions.session import AgentSession
 
-__all__ = ["Chain", "OnProviderError", "PostOrder"]
+__all__ = ["Chain", "OnProviderError", "PostOrder", "loads_history"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,20 +45,17 @@ class Chain:
         """`patience` is what one call of a provider may take, in seconds.
 
         Raises `ValueError` for two providers with one `source_id`, or two that load the history,
-        and `InvalidOptions` for an order that is none and a history that can't be rewritten.
+        and `InvalidOptions` for a word that is none of these and a history that can't be rewritten.
         """
         if post_order not in get_args(PostOrder):
             raise InvalidOptions(f"post_order is 'reverse' or 'forward', not {post_order!r}")
+        if on_error not in get_args(OnProviderError):
+            raise InvalidOptions(f"on_error is 'isolate' or 'raise', not {on_error!r}")
         self.providers: Sequence[ContextProvider] = tuple(providers)
         self._on_error = on_error
         self._patience = patience
         self._afterwards = self.providers[:: -1 if post_order == "reverse" else 1]
         _check(self.providers)
-
-    @property
-    def loads_history(self) -> bool:
-        """Whether one of them provides what was said before."""
-        return any(_loads(provider) for provider in self.providers)
 
     async def before(self, agent: Any, session: AgentSession, context: SessionContext) -> None:
         """Call each `before_run` in order. What a provider added before it failed is taken back."""
@@ -132,7 +129,7 @@ def _check(providers: Sequence[ContextProvider]) -> None:
             f"context_providers: {', '.join(twice)}: more than one provider has this source_id, "
             "under which each keeps its state: give them ids of their own"
         )
-    loaders = [provider.source_id for provider in providers if _loads(provider)]
+    loaders = [provider.source_id for provider in providers if loads_history(provider)]
     if len(loaders) > 1:
         raise ValueError(
             f"context_providers: {', '.join(loaders)}: only one may load the history, or the model "
@@ -152,7 +149,7 @@ def _check_rewriting(providers: Sequence[ContextProvider]) -> None:
         )
 
 
-def _loads(provider: ContextProvider) -> bool:
+def loads_history(provider: ContextProvider) -> bool:
     return isinstance(provider, HistoryProvider) and provider.load_messages
 
 

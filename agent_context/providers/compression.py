@@ -12,13 +12,14 @@ from agent_context.compression.strategy import Strategy, View
 from agent_context.conversation.calls import compaction_of
 from agent_context.conversation.exchange import Exchange
 from agent_context.errors import InvalidOptions
-from agent_context.messages import Message, Role, new_id
+from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.providers.context import SessionContext
 from agent_context.providers.history import HistoryProvider
 from agent_context.providers.provider import ContextProvider
 from agent_context.records import record_of
 from agent_context.runtime import Reply, io_loop
+from agent_context.sessions.lazily import spoken
 from agent_context.sessions.session import AgentSession
 from agent_context.vector import Vector
 from agent_context.zones import Zones
@@ -111,14 +112,7 @@ async def _planned(
     smaller = None if compaction is None else compaction.onto(zones)
     if smaller is None:
         return list(messages)
-    return [_spoken(record.message) for record in smaller]
-
-
-def _spoken(message: Message) -> Message:
-    """A summary as words of the assistant: the one system message is the agent's instructions."""
-    if message.role is not Role.SYSTEM:
-        return message
-    return message.model_copy(update={"role": Role.ASSISTANT})
+    return [spoken(record) for record in smaller]
 
 
 async def _beside(work: Callable[[], Awaitable[Compaction | None]]) -> Compaction | None:

@@ -29,6 +29,10 @@ _INSTRUCTIONS = (
 )
 
 
+_Pasts = weakref.WeakKeyDictionary[AgentSession, tuple[ContextRef | None, Past]]
+"""What is searched in each session, and the conversation that it was made for."""
+
+
 class RecallProvider(ContextProvider):
     """Gives the model a tool to search the conversation's own past.
 
@@ -51,7 +55,7 @@ class RecallProvider(ContextProvider):
         """
         super().__init__(source_id)
         self._past = past
-        self._pasts: weakref.WeakKeyDictionary[AgentSession, Past] = weakref.WeakKeyDictionary()
+        self._pasts: _Pasts = weakref.WeakKeyDictionary()
 
     async def before_run(
         self,
@@ -68,10 +72,10 @@ class RecallProvider(ContextProvider):
         context.extend_tools(self, [_recall(past, session)])
 
     async def _past_of(self, session: AgentSession) -> Past:
-        past = self._pasts.get(session)
-        if past is None:
+        conversation, past = self._pasts.get(session, (None, None))
+        if past is None or conversation is not session.conversation:
             past = self._past(session) if self._past else await _own_past(session.conversation)
-            self._pasts[session] = past
+            self._pasts[session] = session.conversation, past
         return past
 
 

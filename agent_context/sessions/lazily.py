@@ -14,7 +14,7 @@ from agent_context.records import Record
 from agent_context.vector import Vector
 from agent_context.zones import Zones
 
-__all__ = ["Joined", "SaidBefore"]
+__all__ = ["Joined", "SaidBefore", "spoken"]
 
 
 class _Built(Sequence[Message]):
@@ -54,14 +54,14 @@ class SaidBefore(_Built):
         return len(self._compressed) + len(self._incremental)
 
     def __iter__(self) -> Iterator[Message]:
-        return map(_spoken, chain(self._compressed, self._incremental))
+        return map(spoken, chain(self._compressed, self._incremental))
 
     def __reversed__(self) -> Iterator[Message]:
-        return map(_spoken, chain(reversed(self._incremental), reversed(self._compressed)))
+        return map(spoken, chain(reversed(self._incremental), reversed(self._compressed)))
 
     def _at(self, index: int) -> Message:
         first = len(self._compressed)
-        return _spoken(
+        return spoken(
             self._compressed[index] if index < first else self._incremental[index - first]
         )
 
@@ -70,7 +70,8 @@ class SaidBefore(_Built):
         return wanted.intersection(r.id for r in chain(self._compressed, self._incremental))
 
 
-def _spoken(record: Record) -> Message:
+def spoken(record: Record) -> Message:
+    """A summary as words of the assistant: the one system message is the agent's instructions."""
     message = record.message
     if message.role is not Role.SYSTEM:
         return message

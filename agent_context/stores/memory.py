@@ -218,6 +218,7 @@ class MemoryStore(Store):
                     removed += self._remove(kept, list(kept.entries))
                     kept.snapshots.clear()
                     kept.attachments.clear()
+                    kept.metadata = b"{}"
                     kept.emptied = True
                     emptied += 1
             return Removed(emptied, removed)

@@ -192,7 +192,7 @@ class ReadingContract(StoreTools):
 
             assert (made.head, about.head) == (0, 2)
             assert about.created_at == made.created_at
-            assert about.updated_at >= made.updated_at
+            assert about.updated_at > made.updated_at
             assert (about.metadata, about.parent) == ({}, None)
 
     def test_metadata_is_replaced(self) -> None:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import cast
 
 from agent_context.messages import Message, ToolCall
-from agent_context.tools.base import ToolContext
 from agent_context.tools.threads import in_thread
 
 __all__ = ["Approve", "Decision", "Decisions", "ask", "refusal"]
@@ -33,7 +32,7 @@ async def ask(approve: Approve, call: ToolCall) -> Decision | None:
         if inspect.iscoroutinefunction(approve):
             answer = approve(call)
         else:
-            answer = await in_thread(partial(approve, call), ToolContext(call))
+            answer = await in_thread(partial(approve, call))
         if inspect.isawaitable(answer):
             answer = await answer
     except Exception:

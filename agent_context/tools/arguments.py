@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -85,12 +85,12 @@ def _out_of_string(value: object) -> object:
         return value
 
 
-def complaint(error: ValidationError, names: Iterable[str] = ()) -> str:
+def complaint(error: ValidationError, names: Sequence[str] = ()) -> str:
     """What is wrong, a line for each complaint: where, what was expected, what came."""
-    return "\n".join(f"- {_line(item, list(names))}" for item in error.errors())
+    return "\n".join(f"- {_line(item, names)}" for item in error.errors())
 
 
-def _line(item: ErrorDetails, names: list[str]) -> str:
+def _line(item: ErrorDetails, names: Sequence[str]) -> str:
     where = ".".join(map(str, item["loc"])) or "value"
     if item["type"] == "missing":
         return f"{where}: is required and missing"

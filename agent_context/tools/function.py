@@ -65,7 +65,7 @@ class FunctionTool(CallableTool):
         work = partial(self.target, *positional, **named)
         if _is_async(self.target):
             return await work()
-        result = await in_thread(work, context)
+        result = await in_thread(work)
         return await result if inspect.isawaitable(result) else result
 
 

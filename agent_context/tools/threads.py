@@ -9,7 +9,6 @@ from contextlib import suppress
 
 from agent_context.runtime.process import PerProcess
 from agent_context.runtime.workers import Workers
-from agent_context.tools.base import ToolContext
 
 __all__ = ["in_thread"]
 
@@ -18,7 +17,7 @@ __all__ = ["in_thread"]
 _workers = PerProcess(lambda: Workers("agent-context-tools", size=8, keep=8, cap=64))
 
 
-async def in_thread(function: Callable[[], object], context: ToolContext) -> object:
+async def in_thread(function: Callable[[], object]) -> object:
     """What `function()` returns or raises. A call that nobody waits for any more never begins."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
@@ -29,7 +28,7 @@ async def in_thread(function: Callable[[], object], context: ToolContext) -> obj
             future.set_result(value) if error is None else future.set_exception(error)
 
     def work() -> None:
-        if context.cancelled:
+        if future.cancelled():
             return
         value, error = _outcome(variables, function)
         # The loop may be gone by now, and with it whoever waited.

@@ -362,7 +362,7 @@ async def test_a_program_may_answer_a_call_itself() -> None:
 async def test_a_decision_on_no_call_is_refused_and_changes_nothing() -> None:
     agent = agent_of([calls("delete")], tools=[careful()])
     session = agent.create_session()
-    with pytest.raises(InvalidOptions, match="none waits in this session"):
+    with pytest.raises(InvalidOptions, match="none does"):
         await agent.run(session=session, approvals={"x": True})
     await agent.run("go", session=session)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from threading import Condition
 from typing import Any, TypeVar
 
+import pykka
 import pytest
 
 from agent_context import AgentContext, ChangeEvent, ContextRef
 from agent_context.conversation import ThreadedAgentContext
+from agent_context.stores.memory import MemoryStore
+from agent_context.stores.sqlite import SqliteStore
+from agent_context.stores.store import Store
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
+from tests.support.postgres import new_store
 
 WAIT = 20.0
 """Longer than anything here takes: it ends a test that would hang."""
@@ -68,3 +74,16 @@ class Seen:
 @pytest.fixture
 def seen() -> Seen:
     return Seen()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Each kind of store, with nothing in it."""
+    if request.param == "postgres":
+        with new_store() as postgres:
+            yield postgres
+        return
+    kept = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "kept.db")
+    yield kept
+    pykka.ActorRegistry.stop_all(timeout=10)
+    kept.close()

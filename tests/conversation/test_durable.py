@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from threading import Event
+from collections.abc import Callable, Sequence
 
-import pykka
 import pytest
 
 from agent_context import (
@@ -45,67 +42,18 @@ from agent_context import (
 from agent_context.errors import (
     ConversationClosed,
     Fenced,
-    StoreError,
     StoreUnavailable,
     UsageMistake,
 )
 from agent_context.rounds import Round
-from agent_context.stores.memory import MemoryStore
-from agent_context.stores.sqlite import SqliteStore
-from agent_context.stores.store import Store, Write
+from agent_context.stores.store import Store
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.conversation.conftest import WAIT, Seen, Talk
-from tests.support.postgres import new_store
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "postgres":
-        with new_store() as postgres:
-            yield postgres
-        return
-    kept = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "kept.db")
-    yield kept
-    pykka.ActorRegistry.stop_all(timeout=10)
-    kept.close()
+from tests.conversation.stores import Failing, Held, crash
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
     return [message.text for message in messages]
-
-
-def crash(store: Store) -> None:
-    """Leave behind what a process leaves that is killed: nothing of it can write any more."""
-    for about in store.conversations():
-        store.claim(about.id)
-
-
-class Failing(MemoryStore):
-    """A store that refuses to write while it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.error: StoreError | None = None
-
-    def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
-        if self.error is not None:
-            return [self.error] * len(batch)
-        return super().write(batch)
-
-
-class Held(MemoryStore):
-    """A store whose writes wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = Event()
-        self.gate.set()
-        self.arrived = Event()
-
-    def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
-        self.arrived.set()
-        assert self.gate.wait(WAIT)
-        return super().write(batch)
 
 
 def test_a_conversation_goes_on_where_it_was_stopped(talk: Talk, store: Store) -> None:
@@ -173,15 +121,14 @@ def test_numbers_of_events_are_those_of_the_log(talk: Talk, store: Store, seen: 
 def test_an_answer_comes_when_the_change_is_kept_and_not_before(talk: Talk, seen: Seen) -> None:
     store = Held()
     ref = talk(store=store, id="c", on_change=seen)
-    store.gate.clear()
-    store.arrived.clear()
+    store.writing.shut()
     reply = ref.actor_ref.ask(Append(Message.user("hi")), block=False)
     read = ref.actor_ref.ask(Len(), block=False)
-    assert store.arrived.wait(WAIT)
+    assert store.writing.reached.wait(WAIT)
     assert not reply.done()  # type: ignore[attr-defined]
     assert not read.done()  # type: ignore[attr-defined]
     assert seen.events == []
-    store.gate.set()
+    store.writing.open()
     assert reply.get(timeout=WAIT)
     assert read.get(timeout=WAIT) == 1
     seen.wait_for(events.Appended)
@@ -191,12 +138,11 @@ def test_the_model_is_not_asked_before_the_turn_is_noted(talk: Talk) -> None:
     store = Held()
     backend = ScriptedBackend(["one"])
     ref = talk(backend, store=store, id="c")
-    store.gate.clear()
-    store.arrived.clear()
+    store.writing.shut()
     reply = ref.actor_ref.ask(Send(messages=[Message.user("hi")]), block=False)
-    assert store.arrived.wait(WAIT)
+    assert store.writing.reached.wait(WAIT)
     assert backend.requests == []
-    store.gate.set()
+    store.writing.open()
     assert reply.get(timeout=WAIT).message.text == "one"
 
 

@@ -10,9 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from agent_context import (
+    AgentContext,
     Append,
     Extend,
     Incremental,
+    IsEmpty,
     Len,
     Message,
     Send,
@@ -219,3 +221,20 @@ async def test_who_leaves_alone_cancels_the_turn(talk: Talk) -> None:
         await first
     assert (await ref.aask(go("other"))).message.text == "two"
     hold.release()
+
+
+async def test_a_question_that_is_given_up_while_its_key_is_looked_up_is_never_asked() -> None:
+    store, backend = Held(), ScriptedBackend(["one", "two"])
+    ref = AgentContext.start(backend, store=store, id="c")
+    store.finding.shut()
+    given_up = Send(messages=[Message.user("given up")], key="k")
+    asking = asyncio.create_task(ref.aask(given_up))
+    assert await asyncio.to_thread(store.finding.reached.wait, WAIT)
+    asking.cancel()
+    await asyncio.wait([asking])
+    await ref.aask(IsEmpty())
+    store.finding.open()
+    await ref.aask(Send(messages=[Message.user("go")], key="other"))
+    await asyncio.to_thread(ref.stop)
+    (asked,) = backend.requests
+    assert [record.message.text for record in asked.records] == ["go"]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
-from pathlib import Path
 from threading import Event
 from typing import cast
 
-import pykka
 import pytest
 
 from agent_context import (
@@ -34,24 +31,10 @@ from agent_context.errors import ContextFull, InvalidOptions, StoreUnavailable
 from agent_context.records import record_of
 from agent_context.stores.access import Access
 from agent_context.stores.memory import MemoryStore
-from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Parent, Snapshot, Store
 from agent_context_backends.scripted import Hold
 from tests.conversation.conftest import WAIT, Seen, Talk
 from tests.conversation.stores import Failing, Gate, Held
-from tests.support.postgres import new_store
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "postgres":
-        with new_store() as postgres:
-            yield postgres
-        return
-    kept = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "kept.db")
-    yield kept
-    pykka.ActorRegistry.stop_all(timeout=10)
-    kept.close()
 
 
 def said(text: str) -> Append:

@@ -26,6 +26,7 @@ from agent_context import (
     SendStream,
     SlidingWindow,
     Subscribe,
+    Summarize,
     TextDelta,
     TokenBudget,
     ToolCall,
@@ -353,3 +354,23 @@ def test_rounds_are_announced_as_they_are_stored(talk: Talk, seen: Seen) -> None
     assert texts(ref.ask(Incremental())) == ["go", "a", "seen a"]
     hold.release()
     list(stream)
+
+
+def test_a_history_of_its_own_is_compressed_once_for_all_rounds(talk: Talk) -> None:
+    facts = ModelFacts(context_window=2_000, max_output=100, default_reserve=100)
+    rounds = iter([*(calls(f"call{i}") for i in range(4)), Message.assistant("done")])
+
+    def answer(request: Request) -> Message:
+        return Message.assistant("a summary") if is_a_wish(request) else next(rounds)
+
+    def is_a_wish(request: Request) -> bool:
+        return request.records[-1].message.text == "Summarise."
+
+    backend = ScriptedBackend([answer] * 20, facts=facts)
+    ref = talk(backend, compression=Summarize(keep=2, prompt="Summarise."))
+    history = [Message.user(f"{i} " + "word " * 100) for i in range(30)]
+    ref.ask(Send(messages=[Message.user("go")], history=history, loop=Answers()))
+    wishes = [is_a_wish(request) for request in backend.requests]
+    assert wishes[0]
+    assert wishes[-5:] == [False] * 5
+    assert sorted(wishes, reverse=True) == wishes

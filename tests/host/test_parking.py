@@ -140,7 +140,7 @@ def test_the_longest_unused_is_parked_first(start: Start, store: Store) -> None:
     host.get("a").ask(Len())
     host.get("d").ask(Len())
     with host._house._changed:
-        assert host._house._changed.wait_for(lambda: len(host._house) == 3, WAIT)
+        assert host._house._changed.wait_for(lambda: len(host._house._seats) == 3, WAIT)
     assert sorted(host.live()) == ["a", "c", "d"]
 
 
@@ -281,7 +281,7 @@ def test_a_known_conversation_takes_nothing_in_the_host(start: Start) -> None:
         host.get(f"c{i}").ask(Append(Message.user("hi")))
     park(host)
     house = host._house
-    assert len(house) == len(house._kept) == len(house.listeners) == 0
+    assert len(house._seats) == len(house._kept) == len(house.listeners) == 0
 
 
 def test_an_estimate_under_way_does_not_need_its_conversation(start: Start, store: Store) -> None:

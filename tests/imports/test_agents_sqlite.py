@@ -188,3 +188,13 @@ async def test_tables_may_have_other_names(path: Path) -> None:
     imported = read_agents_sqlite(path, sessions_table="se", messages_table="me")
 
     assert len(imported.conversations) == 1
+
+
+async def test_a_session_whose_id_is_no_utf8_is_read_too(path: Path) -> None:
+    await kept(path, message_item("hello"), session="s1")
+    with sqlite3.connect(path) as database:
+        for table in ("agent_messages", "agent_sessions"):
+            database.execute(f"UPDATE {table} SET session_id = CAST(x'61ff' AS TEXT)")
+    database.close()
+    (conversation,) = read_agents_sqlite(path).conversations
+    assert len(conversation.messages) == 1

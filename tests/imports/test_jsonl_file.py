@@ -153,3 +153,13 @@ def test_the_lines_are_what_a_conversation_exports(tmp_path: Path) -> None:
     file.append([message])
 
     assert file.path.read_bytes() == record_of(message).line() + b"\n"
+
+
+def test_a_mended_line_may_hold_a_number_that_few_can_write(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    broken = rb'{"role":"user","content":"hi \ud800","n":123456789012345678901234567890}'
+    path.write_bytes(broken)
+    JsonlFile(path).append(said("next"))
+    lines = path.read_bytes().splitlines()
+    assert b"123456789012345678901234567890" in lines[0]
+    assert b'"next"' in lines[1]

@@ -197,3 +197,16 @@ async def test_the_tool_is_the_same_in_every_run(monkeypatch: pytest.MonkeyPatch
 
     assert [tool.name for tool in told[0]] == ["recall"]
     assert told[0][0].model_dump() == told[1][0].model_dump()
+
+
+async def test_a_session_that_goes_on_in_another_conversation_recalls_there() -> None:
+    backend = ScriptedBackend(["noted", recalls("mat"), "under the mat"])
+    agent = Agent(backend, context_providers=[RecallProvider()], store=MemoryStore())
+    session = agent.create_session()
+    await agent.run("the key is under the mat", session=session)
+    await agent.drain()
+    assert session.conversation is not None
+    session.conversation.stop()
+    response = await agent.run("where is it?", session=session)
+    assert "recall failed" not in "".join(message.text for message in response.messages)
+    assert agent.create_session(session.session_id) is session

@@ -60,6 +60,8 @@ class Lease:
         if self.age() < self.seconds / 2:
             return
         with self._lock:
+            if self.age() < self.seconds / 2:
+                return  # others waited for the same
             self._beat()
             if self._thread is None and not self._ended.is_set():
                 self._thread = Thread(target=self._run, name="agent-context-lease", daemon=True)

@@ -22,7 +22,7 @@ order by id
 _LOCK: Final = "select from {s}.conversation where id = %(id)s for update"
 _REMOVE: Final = """
 with gone as (
-    update {s}.conversation c set removed = true
+    update {s}.conversation c set removed = true, metadata = '{{}}'
     where c.id = %(id)s and not c.removed and not exists (select from {s}.points(c.id))
     returning c.id
 ), entries as (delete from {s}.event e using gone where e.conv_id = gone.id returning 1),

@@ -12,6 +12,11 @@ from agent_context.stores.store import Removed
 
 __all__ = ["vacuum"]
 
+_SHORTENED = """
+SELECT DISTINCT s.conv FROM snapshot s
+WHERE EXISTS (SELECT 1 FROM event e WHERE e.conv = s.conv AND e.seq <= s.seq AND e.at < ?)
+"""
+
 Range = tuple[int, int]
 """Entries from the first number to the second, both included."""
 
@@ -24,7 +29,7 @@ def vacuum(file: SqliteFile, before: float | None) -> Removed:
         conversations += count is not None
         entries += count or 0
     if before is not None:
-        for num in _numbers(file, "SELECT DISTINCT conv FROM snapshot"):
+        for num in _numbers(file, _SHORTENED, before):
             entries += _shortened(file, num, before)
     if conversations or entries:
         forget_index(file)
@@ -32,9 +37,9 @@ def vacuum(file: SqliteFile, before: float | None) -> Removed:
     return Removed(conversations, entries)
 
 
-def _numbers(file: SqliteFile, query: str) -> list[int]:
+def _numbers(file: SqliteFile, query: str, *params: float) -> list[int]:
     with file.reading() as connection:
-        return [num for (num,) in connection.execute(query)]
+        return [num for (num,) in connection.execute(query, params)]
 
 
 def _emptied(file: SqliteFile, num: int) -> int | None:
