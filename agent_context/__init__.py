@@ -1,6 +1,8 @@
 """Contexts of LLM conversations, each owned by an actor."""
 
-from agent_context.agent import Agent, AgentUpdate, RunStream
+from agent_context._actor import AgentContext
+from agent_context._context.zones import Zone
+from agent_context.agent import Agent, AgentStream, AgentUpdate
 from agent_context.backend import ContextBackend, Request
 from agent_context.compression import (
     CompressionReport,
@@ -10,9 +12,8 @@ from agent_context.compression import (
     Strategy,
     Summarize,
     TokenBudget,
-    tiered,
+    default_strategy,
 )
-from agent_context.conversation import AgentContext
 from agent_context.errors import (
     AgentContextError,
     BackendError,
@@ -20,8 +21,7 @@ from agent_context.errors import (
     ErrorKind,
 )
 from agent_context.events import ChangeEvent
-from agent_context.host import Host, Setup
-from agent_context.ledger import LedgerReport, PrefixReport
+from agent_context.host import ConversationConfig, Host
 from agent_context.messages import (
     Completion,
     FinishReason,
@@ -30,9 +30,12 @@ from agent_context.messages import (
     ToolCall,
     Usage,
 )
-from agent_context.options import CacheRule, ModelFacts, SendOptions
+from agent_context.models import CachePolicy, ModelFacts
+from agent_context.options import SendOptions
+from agent_context.prompt_cache import CacheUsageReport, PrefixReport
 from agent_context.protocol import (
     Append,
+    CacheReport,
     Cancel,
     Clear,
     Compress,
@@ -44,21 +47,20 @@ from agent_context.protocol import (
     FromJsonl,
     Get,
     History,
+    HistoryEntry,
     HistoryPage,
     Immutable,
     Incremental,
     Insert,
     IsEmpty,
-    Ledger,
     Len,
     Messages,
     Pop,
-    Recall,
-    Remark,
     Remove,
     Restore,
     Retain,
     Rewind,
+    SearchHistory,
     Send,
     SendStream,
     Subscribe,
@@ -84,14 +86,13 @@ from agent_context.stream import Stream
 from agent_context.stream_events import (
     Finished,
     ReasoningDelta,
-    RoundFinished,
     StreamEvent,
     TextDelta,
     ToolCallDelta,
+    ToolRoundFinished,
     UsageReported,
 )
 from agent_context.tools import Tool, tool
-from agent_context.zones import Zone
 
 __all__ = [
     "Agent",
@@ -99,12 +100,15 @@ __all__ = [
     "AgentContextError",
     "AgentResponse",
     "AgentSession",
+    "AgentStream",
     "AgentUpdate",
     "Append",
     "BackendError",
     "BaseContextProvider",
     "BaseHistoryProvider",
-    "CacheRule",
+    "CachePolicy",
+    "CacheReport",
+    "CacheUsageReport",
     "Cancel",
     "ChangeEvent",
     "Clear",
@@ -118,6 +122,7 @@ __all__ = [
     "ContextProvider",
     "ContextRef",
     "ContextResult",
+    "ConversationConfig",
     "ErrorKind",
     "EstimateTokens",
     "EvictToolResults",
@@ -129,6 +134,7 @@ __all__ = [
     "FromJsonl",
     "Get",
     "History",
+    "HistoryEntry",
     "HistoryPage",
     "HistoryProvider",
     "Host",
@@ -137,8 +143,6 @@ __all__ = [
     "Incremental",
     "Insert",
     "IsEmpty",
-    "Ledger",
-    "LedgerReport",
     "Len",
     "Message",
     "Messages",
@@ -147,21 +151,17 @@ __all__ = [
     "Pop",
     "PrefixReport",
     "ReasoningDelta",
-    "Recall",
-    "Remark",
     "Remove",
     "Request",
     "Restore",
     "Retain",
     "Rewind",
     "Role",
-    "RoundFinished",
-    "RunStream",
+    "SearchHistory",
     "Send",
     "SendOptions",
     "SendStream",
     "SessionContext",
-    "Setup",
     "SlidingWindow",
     "Strategy",
     "Stream",
@@ -174,12 +174,13 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallDelta",
+    "ToolRoundFinished",
     "Unsubscribe",
     "Update",
     "Usage",
     "UsageReported",
     "UseBackend",
     "Zone",
-    "tiered",
+    "default_strategy",
     "tool",
 ]

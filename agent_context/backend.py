@@ -7,16 +7,17 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agent_context._context.stored_message import StoredMessage, from_message, parse_message
+from agent_context._context.tokens import count_message
+from agent_context._context.zones import Zones
 from agent_context.messages import Completion, Message
-from agent_context.options import ModelFacts, SendOptions
-from agent_context.records import Record, message_of, record_of
-from agent_context.stream_events import Assembly, StreamEvent
-from agent_context.tokens import count_message
-from agent_context.wire.chat import events_of, messages_of
+from agent_context.models import ModelFacts
+from agent_context.options import SendOptions
+from agent_context.stream_events import StreamAccumulator, StreamEvent
+from agent_context.wire.chat import parse_chunk, parse_messages
 from agent_context.wire.dialect import Dialect
-from agent_context.wire.rendering import Rendering
-from agent_context.wire.repair import ANY, repaired
-from agent_context.zones import Zones
+from agent_context.wire.rendering import RequestRenderer
+from agent_context.wire.repair import STRICTEST_DIALECT, repair_history
 
 if TYPE_CHECKING:
     from agent_context.agent import Agent
@@ -30,15 +31,15 @@ class Request:
 
     conversation_id: str
     zones: Zones
-    trailing: tuple[Record, ...] = ()
+    trailing: tuple[StoredMessage, ...] = ()
     """What follows the zones in this call only: scratch, or the wish for a summary."""
     options: SendOptions
     facts: ModelFacts
-    rendering: Rendering = field(default_factory=Rendering, repr=False)
+    rendering: RequestRenderer = field(default_factory=RequestRenderer, repr=False)
     """The conversation's own cache of rendered bytes; a fresh one renders everything."""
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[StoredMessage]:
         """Everything that is said, in order, before any repair."""
         return [*self.zones, *self.trailing]
 
@@ -52,7 +53,7 @@ class ContextBackend(ABC):
 
     vendor: ClassVar[str] = "custom"
     """Names the company or server behind the model. What only it understands stays with it."""
-    dialect: ClassVar[Dialect] = ANY
+    dialect: ClassVar[Dialect] = STRICTEST_DIALECT
     """How stored messages are written for it."""
 
     @abstractmethod
@@ -95,20 +96,20 @@ class ContextBackend(ABC):
 
     def to_request_messages(self, request: Request) -> tuple[Message, ...]:
         """The messages that go out, repaired so that any chat-completions API accepts them."""
-        return tuple(record.message for record in repaired(request.records))
+        return tuple(record.message for record in repair_history(request.records))
 
     def extract_messages(self, response: Mapping[str, Any]) -> tuple[Message, ...]:
         """The messages in a whole answer as the API sent it."""
-        return messages_of(response, vendor=self.vendor)
+        return parse_messages(response, vendor=self.vendor)
 
     def classify_chunk(self, chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
         """What one chunk of a streamed answer, as the API sent it, means on its own."""
-        return events_of(chunk)
+        return parse_chunk(chunk)
 
     def merge_chunks(self, chunks: Iterable[StreamEvent]) -> Message:
         """The message that these events amount to."""
-        assembly = Assembly.of(chunks)
-        return assembly.completion.message if assembly.completion else assembly.message()
+        assembly = StreamAccumulator.from_events(chunks)
+        return assembly.completion.message if assembly.completion else assembly.to_message()
 
     def prefix_fields(self, request: Request) -> Mapping[str, object]:
         """What a prompt cache looks at beside the messages, by name.
@@ -126,11 +127,11 @@ class ContextBackend(ABC):
 
     def message_to_json(self, message: Message) -> str:
         """The message as one line of JSON, with its id."""
-        return record_of(message).line().decode()
+        return from_message(message).to_json_line().decode()
 
     def message_from_json(self, text: str) -> Message:
         """The message that `message_to_json` wrote, or one in chat-completions form."""
-        return message_of(text)
+        return parse_message(text)
 
     def as_agent(self, instructions: str | None = None, **described: Any) -> Agent:  # noqa: ANN401 - as Agent has them
         """An agent with this model; its arguments are those of `Agent`."""

@@ -1,11 +1,11 @@
 """What can go wrong, by who can act.
 
 AgentContextError
-├── UsageMistake                the program asked for something that can't be
+├── UsageError                the program asked for something that can't be
 │   ├── IndexOutOfRange         (also an IndexError)
 │   ├── InvalidMessage
 │   ├── InvalidOptions
-│   └── WouldDeadlock           an ask from inside a callback of the same conversation
+│   └── DeadlockError           an ask from inside a callback of the same conversation
 ├── ContextFull                 the request doesn't fit the model's window
 ├── ConversationBusy            a turn is running and the options say not to wait
 ├── ConversationClosed          the conversation was stopped, or lives in another process
@@ -19,13 +19,13 @@ AgentContextError
 ├── CompressionError            nothing was compressed, nothing was changed
 ├── StoreError                  a conversation could not be kept or read; `retryable` says more
 │   ├── Fenced                  somebody else owns the conversation now: get it anew
-│   ├── OwnedElsewhere          another live process owns it
+│   ├── OwnedByAnotherProcess          another live process owns it
 │   ├── StoreUnavailable        locked, full or unreachable: the same may succeed later
 │   ├── StoreCorrupt            what was kept can't be read
 │   ├── UnknownConversation
 │   └── ConversationDeleted
 ├── ToolError                   a tool's own complaint, which the model gets to read
-│   └── PathRefused             no file that may be touched has this name
+│   └── PathNotAllowed             no file that may be touched has this name
 ├── InvalidOutput               an answer that isn't of the type that was asked for
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
@@ -33,9 +33,10 @@ AgentContextError
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
+from typing import Final
 
 __all__ = [
     "AgentContextError",
@@ -46,6 +47,7 @@ __all__ = [
     "ConversationBusy",
     "ConversationClosed",
     "ConversationDeleted",
+    "DeadlockError",
     "ErrorKind",
     "Fenced",
     "ImportFailed",
@@ -54,8 +56,8 @@ __all__ = [
     "InvalidOptions",
     "InvalidOutput",
     "MailboxFull",
-    "OwnedElsewhere",
-    "PathRefused",
+    "OwnedByAnotherProcess",
+    "PathNotAllowed",
     "RunCancelled",
     "SkillError",
     "StoreCorrupt",
@@ -66,8 +68,7 @@ __all__ = [
     "TurnCancelled",
     "TurnTimeout",
     "UnknownConversation",
-    "UsageMistake",
-    "WouldDeadlock",
+    "UsageError",
 ]
 
 
@@ -75,11 +76,11 @@ class AgentContextError(Exception):
     """Root of everything that this library raises on purpose."""
 
 
-class UsageMistake(AgentContextError):
+class UsageError(AgentContextError):
     """The program asked for something that can't be; nothing was changed."""
 
 
-class IndexOutOfRange(UsageMistake, IndexError):
+class IndexOutOfRange(UsageError, IndexError):
     """The index names no message of the zone or view that was asked."""
 
     def __init__(self, index: int, length: int) -> None:
@@ -91,15 +92,15 @@ class IndexOutOfRange(UsageMistake, IndexError):
         return type(self), (self.index, self.length)
 
 
-class InvalidMessage(UsageMistake):
+class InvalidMessage(UsageError):
     """A message that no zone can hold; the text says which field and why."""
 
 
-class InvalidOptions(UsageMistake):
+class InvalidOptions(UsageError):
     """Options, arguments or a request that can't be carried out as given."""
 
 
-class WouldDeadlock(UsageMistake):
+class DeadlockError(UsageError):
     """An ask from inside a callback of the same conversation; use `tell` there."""
 
 
@@ -203,7 +204,7 @@ class Fenced(StoreError):
     retryable = True
 
 
-class OwnedElsewhere(StoreError):
+class OwnedByAnotherProcess(StoreError):
     """Another live process owns the conversation."""
 
     retryable = True
@@ -213,7 +214,7 @@ class OwnedElsewhere(StoreError):
         self.conversation_id = conversation_id
         self.owner = owner
 
-    def __reduce__(self) -> tuple[type[OwnedElsewhere], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[OwnedByAnotherProcess], tuple[str, str]]:
         return type(self), (self.conversation_id, self.owner)
 
 
@@ -243,7 +244,7 @@ class InvalidOutput(AgentContextError):
     """A model's answer is not of the wanted type. The text tells the model what to mend."""
 
 
-class PathRefused(ToolError):
+class PathNotAllowed(ToolError):
     """No file that may be touched has this name; nothing was changed."""
 
     def __init__(self, name: str, why: str) -> None:
@@ -251,7 +252,7 @@ class PathRefused(ToolError):
         self.name = name
         self.why = why
 
-    def __reduce__(self) -> tuple[type[PathRefused], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[PathNotAllowed], tuple[str, str]]:
         return type(self), (self.name, self.why)
 
 
@@ -314,3 +315,18 @@ class BackendError(AgentContextError):
         """On an overflow: tokens that the model takes, if the server said so."""
         self.needed = needed
         """On an overflow: tokens that were asked of it, if the server said so."""
+
+
+_FORMER_NAMES: Final[Mapping[str, type[AgentContextError]]] = {
+    "OwnedElsewhere": OwnedByAnotherProcess,
+    "PathRefused": PathNotAllowed,
+    "UsageMistake": UsageError,
+    "WouldDeadlock": DeadlockError,
+}
+"""What version 0.1 called these: errors that it pickled are looked up under their names."""
+
+
+def __getattr__(name: str) -> object:
+    if name in _FORMER_NAMES:
+        return _FORMER_NAMES[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from agent_context.ledger import Cause
 from agent_context.messages import Message
+from agent_context.prompt_cache import PrefixChangeCause
 
 __all__ = [
     "Appended",
     "BackendChanged",
-    "CacheMissed",
     "Cancelled",
     "ChangeEvent",
     "Cleared",
@@ -19,7 +18,8 @@ __all__ = [
     "Inserted",
     "Loaded",
     "Popped",
-    "PrefixBroken",
+    "PromptCacheMiss",
+    "PromptPrefixChanged",
     "Removed",
     "Restored",
     "Retained",
@@ -150,11 +150,11 @@ class TurnLost(_Change, frozen=True, kw_only=True):
     """What was stored: what the turn said, and what had arrived and was noted down."""
 
 
-class PrefixBroken(_Change, frozen=True, kw_only=True):
+class PromptPrefixChanged(_Change, frozen=True, kw_only=True):
     """A request goes out that doesn't begin with what the last one said: a cache finds less."""
 
     turn_id: str
-    cause: Cause
+    cause: PrefixChangeCause
     fields: tuple[str, ...]
     """The fields of the request that changed, in the vendor's words."""
     at: int | None
@@ -163,7 +163,7 @@ class PrefixBroken(_Change, frozen=True, kw_only=True):
     """What was said in the last request and must be read anew."""
 
 
-class CacheMissed(_Change, frozen=True, kw_only=True):
+class PromptCacheMiss(_Change, frozen=True, kw_only=True):
     """Much of a request was due from the vendor's cache, and next to nothing came from there."""
 
     turn_id: str
@@ -195,7 +195,7 @@ ChangeEvent = (
     | Cancelled
     | TurnFailed
     | TurnLost
-    | PrefixBroken
-    | CacheMissed
+    | PromptPrefixChanged
+    | PromptCacheMiss
     | BackendChanged
 )

@@ -27,15 +27,15 @@ __all__ = [
     "ImagePart",
     "Message",
     "MessageId",
+    "OpaquePart",
     "Origin",
-    "OtherPart",
     "Part",
     "Role",
     "TextPart",
     "ToolCall",
     "Usage",
+    "describe_validation_error",
     "new_id",
-    "what_is_wrong",
 ]
 
 MessageId = str
@@ -52,7 +52,7 @@ def new_id() -> MessageId:
     return base64.urlsafe_b64encode(_random.randbytes(12)).decode("ascii")
 
 
-def what_is_wrong(error: ValidationError) -> str:
+def describe_validation_error(error: ValidationError) -> str:
     """Every complaint of pydantic on one line, each with its path: `tool_calls.0.name: …`."""
     return "; ".join(
         f"{'.'.join(map(str, item['loc'])) or 'value'}: {item['msg']}" for item in error.errors()
@@ -79,7 +79,7 @@ class FinishReason(StrEnum):
     OTHER = "other"
 
 
-class _Value(BaseModel):
+class _FrozenModel(BaseModel):
     """A frozen value that keeps fields it doesn't know."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -87,14 +87,14 @@ class _Value(BaseModel):
     )
 
 
-class TextPart(_Value):
+class TextPart(_FrozenModel):
     """Text."""
 
     kind: Literal["text"] = "text"
     text: str
 
 
-class ImagePart(_Value):
+class ImagePart(_FrozenModel):
     """An image, by address or as a `data:` URL."""
 
     kind: Literal["image"] = "image"
@@ -106,7 +106,7 @@ class ImagePart(_Value):
     height: int | None = None
 
 
-class OtherPart(_Value):
+class OpaquePart(_FrozenModel):
     """A part that this library carries without reading it (audio, files, a vendor's own)."""
 
     kind: Literal["other"] = "other"
@@ -114,11 +114,11 @@ class OtherPart(_Value):
     """The part as the chat-completions wire has it, `type` included."""
 
 
-Part = Annotated[TextPart | ImagePart | OtherPart, Field(discriminator="kind")]
+Part = Annotated[TextPart | ImagePart | OpaquePart, Field(discriminator="kind")]
 """A piece of a message's content, told apart by `kind`."""
 
 
-class ToolCall(_Value):
+class ToolCall(_FrozenModel):
     """A call that the model asks for."""
 
     id: str
@@ -127,14 +127,14 @@ class ToolCall(_Value):
     """The raw JSON text as the model wrote it; it may be invalid."""
 
 
-class Origin(_Value):
+class Origin(_FrozenModel):
     """Where an assistant message came from: what only that vendor understands stays with it."""
 
     vendor: str
     model: str = ""
 
 
-class Message(_Value):
+class Message(_FrozenModel):
     """One message. Also built from the chat-completions form, `{"role": …, "content": …}`.
 
     Unknown fields are kept. Raises `InvalidMessage` for anything that isn't a message.
@@ -160,11 +160,11 @@ class Message(_Value):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _typed_error(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _raise_invalid_message(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
             message = handler(_from_chat_form(data))
         except ValidationError as error:
-            raise InvalidMessage(f"not a message: {what_is_wrong(error)}") from error
+            raise InvalidMessage(f"not a message: {describe_validation_error(error)}") from error
         _check_role(message)
         return message
 
@@ -226,7 +226,7 @@ class Message(_Value):
         return cls.model_validate(data)
 
 
-class Usage(_Value):
+class Usage(_FrozenModel):
     """What a model call cost, in tokens. A figure that the vendor didn't report is None."""
 
     input_tokens: int | None = None
@@ -248,7 +248,7 @@ class Usage(_Value):
         return cls(**{name: sum(figures) for name, figures in known.items() if figures})
 
 
-class Completion(_Value):
+class Completion(_FrozenModel):
     """A model's whole answer."""
 
     message: Message
@@ -305,7 +305,7 @@ def _kind(value: object) -> str:
 
 
 def _part(item: object) -> Part:
-    if isinstance(item, TextPart | ImagePart | OtherPart):
+    if isinstance(item, TextPart | ImagePart | OpaquePart):
         return item
     if isinstance(item, str):
         return TextPart(text=item)
@@ -321,7 +321,7 @@ def _part_from_chat_form(raw: dict[str, Any]) -> Part:
         case {"type": "image_url", "image_url": {"url": str(url), **rest}} if len(raw) == 2:
             return ImagePart(url=url, **cast("dict[str, Any]", rest))
         case {"type": str()}:
-            return OtherPart(data=raw)
+            return OpaquePart(data=raw)
         case _:
             raise InvalidMessage(f"a part of a message has a type; this one has {sorted(raw)}")
 
@@ -346,7 +346,7 @@ def _call(item: object) -> ToolCall:
     try:
         return ToolCall.model_validate({"id": "", **fields})
     except ValidationError as error:
-        raise InvalidMessage(f"tool_calls: {what_is_wrong(error)}") from error
+        raise InvalidMessage(f"tool_calls: {describe_validation_error(error)}") from error
 
 
 def _from_chat_form(data: object) -> object:

@@ -7,24 +7,26 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct, field
 
+from agent_context._context.token_breakdown import TokenBreakdown
+from agent_context._context.zones import Zone
 from agent_context.backend import ContextBackend
-from agent_context.breakdown import Breakdown
 from agent_context.compression.report import CompressionReport
 from agent_context.compression.strategy import Strategy
 from agent_context.events import ChangeEvent
-from agent_context.ledger import LedgerReport
 from agent_context.messages import Completion, Message, MessageId, Role
 from agent_context.options import SendOptions
-from agent_context.rounds import ToolLoop
+from agent_context.prompt_cache import CacheUsageReport
 from agent_context.stream import Stream
-from agent_context.zones import Zone
+from agent_context.tools.loop import ToolLoop
 
 if TYPE_CHECKING:
     from agent_context.ref import ContextRef  # noqa: F401 - in a string below
 
 __all__ = [
+    "AnyAsk",
     "Append",
     "Ask",
+    "CacheReport",
     "Cancel",
     "Clear",
     "Compress",
@@ -36,22 +38,20 @@ __all__ = [
     "FromJsonl",
     "Get",
     "History",
+    "HistoryEntry",
     "HistoryPage",
     "Immutable",
     "Incremental",
     "Insert",
     "IsEmpty",
-    "Ledger",
     "Len",
     "Messages",
     "Pop",
-    "Recall",
-    "Remark",
     "Remove",
     "Restore",
     "Retain",
     "Rewind",
-    "Said",
+    "SearchHistory",
     "Send",
     "SendStream",
     "Subscribe",
@@ -67,12 +67,12 @@ R_co = TypeVar("R_co", covariant=True)
 class Ask(Struct, Generic[R_co], frozen=True):
     """A message whose reply is an `R_co`."""
 
-    quick: ClassVar[float] = 5.0
+    default_timeout: ClassVar[float] = 5.0
 
-    def patience(self, turn_timeout: float) -> float:
+    def timeout_for(self, turn_timeout: float) -> float:
         """Seconds that an ask waits when it isn't told; `turn_timeout` is the usual deadline."""
         del turn_timeout
-        return self.quick
+        return self.default_timeout
 
 
 def _deadline(options: object, usual: float) -> float:
@@ -150,7 +150,7 @@ class Rewind(Ask[tuple[Message, ...]], frozen=True):
 class Restore(Ask[tuple[Message, ...]], frozen=True):
     """Take the last `Rewind` back: the zones are what they were before it.
 
-    The reply is what came back. What was said since the rewind goes. Raises `UsageMistake` if
+    The reply is what came back. What was said since the rewind goes. Raises `UsageError` if
     there was no rewind, or if it was taken back already.
     """
 
@@ -164,16 +164,16 @@ class Fork(Ask["ContextRef"], frozen=True):
     at: int | None = None
 
 
-class Remark(Struct, frozen=True):
+class HistoryEntry(Struct, frozen=True):
     """Something that was said once."""
 
     conversation_id: str
     """Where it was said: a fork's past begins in the conversation that it branched off."""
     seq: int
     """The number of the change that brought it."""
-    at: float
+    timestamp: float
     """When: Unix seconds."""
-    how: str
+    kind: str
     """The kind of that change, as `appended`; what `compressed` brought is a summary or a stub."""
     message: Message
 
@@ -181,8 +181,8 @@ class Remark(Struct, frozen=True):
 class HistoryPage(Struct, frozen=True):
     """A part of what was said."""
 
-    remarks: tuple[Remark, ...]
-    next: str | None
+    entries: tuple[HistoryEntry, ...]
+    cursor: str | None
     """What the next page comes after; None on the last one."""
 
 
@@ -192,15 +192,15 @@ class History(Ask[HistoryPage], frozen=True):
     For a conversation with a store; `after` is the `next` of the page before.
     """
 
-    quick: ClassVar[float] = 60.0
+    default_timeout: ClassVar[float] = 60.0
     after: str = ""
     limit: int = 100
 
 
-class Recall(Ask[tuple[Remark, ...]], frozen=True):
+class SearchHistory(Ask[tuple[HistoryEntry, ...]], frozen=True):
     """What was ever said with words of `text`, the best first. Needs a store, as `History`."""
 
-    quick: ClassVar[float] = 60.0
+    default_timeout: ClassVar[float] = 60.0
     text: str
     limit: int = 10
 
@@ -241,20 +241,20 @@ class FindByRole(Ask[tuple[tuple[int, Message], ...]], frozen=True):
     role: Role
 
 
-class EstimateTokens(Ask[Breakdown], frozen=True):
+class EstimateTokens(Ask[TokenBreakdown], frozen=True):
     """What fills the window: tokens per zone, tools, scratch, reserve, total, window."""
 
-    quick: ClassVar[float] = 60.0
+    default_timeout: ClassVar[float] = 60.0
     options: SendOptions = field(default_factory=SendOptions)
 
 
-class Ledger(Ask[LedgerReport], frozen=True):
+class CacheReport(Ask[CacheUsageReport], frozen=True):
     """What the turns had from their vendors' prompt caches, and what a turn now would have.
 
     `next` in the reply is for a turn without messages and with these options.
     """
 
-    quick: ClassVar[float] = 60.0
+    default_timeout: ClassVar[float] = 60.0
     options: SendOptions = field(default_factory=SendOptions)
 
 
@@ -290,9 +290,9 @@ class Send(Ask[Completion], frozen=True):
     loop: ToolLoop | None = None
     key: str | None = None
 
-    def patience(self, turn_timeout: float) -> float:
+    def timeout_for(self, turn_timeout: float) -> float:
         """The turn's deadline and some slack; see `SendOptions.timeout`."""
-        return _deadline(self.options, turn_timeout) + self.quick
+        return _deadline(self.options, turn_timeout) + self.default_timeout
 
 
 class SendStream(Ask[Stream], frozen=True):
@@ -316,9 +316,9 @@ class Compress(Ask[CompressionReport], frozen=True):
     strategy: Strategy | None = None
     options: SendOptions = field(default_factory=SendOptions)
 
-    def patience(self, turn_timeout: float) -> float:
+    def timeout_for(self, turn_timeout: float) -> float:
         """The compression's deadline and some slack; see `SendOptions.timeout`."""
-        return _deadline(self.options, turn_timeout) + self.quick
+        return _deadline(self.options, turn_timeout) + self.default_timeout
 
 
 class ToJsonl(Ask[str], frozen=True):
@@ -335,7 +335,7 @@ class FromJsonl(Ask[int], frozen=True):
     new and has none; otherwise the conversation keeps its own. Raises `ImportFailed`.
     """
 
-    quick: ClassVar[float] = 60.0
+    default_timeout: ClassVar[float] = 60.0
     text: str
     mode: Literal["replace", "append"] = "replace"
 
@@ -350,7 +350,7 @@ class Subscribe(Ask[str], frozen=True):
     """Have `callback` called with every change, in order, outside the conversation.
 
     The reply is a token for `Unsubscribe`. A callback that raises is logged; one that falls too
-    far behind is dropped. It may `tell` the conversation; an `ask` raises `WouldDeadlock`. What a
+    far behind is dropped. It may `tell` the conversation; an `ask` raises `DeadlockError`. What a
     failing store kept and did not confirm is in the log alone: `seq` skips it.
     """
 
@@ -363,7 +363,7 @@ class Unsubscribe(Ask[bool], frozen=True):
     token: str
 
 
-Said = (
+AnyAsk = (
     Append
     | Extend
     | Insert
@@ -376,7 +376,7 @@ Said = (
     | Restore
     | Fork
     | History
-    | Recall
+    | SearchHistory
     | Len
     | IsEmpty
     | Get
@@ -386,7 +386,7 @@ Said = (
     | Incremental
     | FindByRole
     | EstimateTokens
-    | Ledger
+    | CacheReport
     | UseBackend
     | Send
     | SendStream

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary
 
-from agent_context.errors import TurnCancelled, UsageMistake
+from agent_context._runtime import finalizer_thread
+from agent_context.errors import TurnCancelled, UsageError
 from agent_context.messages import Completion, Message
-from agent_context.runtime import finalizer
 from agent_context.stream_events import Finished, StreamEvent
 
 __all__ = ["Channel", "Stream"]
@@ -31,7 +31,16 @@ _CLOSING = 5.0
 class Channel:
     """A bounded pipe from the I/O loop to one consumer, on any thread or loop."""
 
-    __slots__ = ("_buffer", "_lock", "_resume", "_wake", "completion", "ended", "error", "kept")
+    __slots__ = (
+        "_buffer",
+        "_lock",
+        "_resume",
+        "_wake",
+        "completion",
+        "ended",
+        "error",
+        "partial_message",
+    )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +50,7 @@ class Channel:
         self.ended = False
         self.error: BaseException | None = None
         self.completion: Completion | None = None
-        self.kept: Message | None = None
+        self.partial_message: Message | None = None
 
     async def put(self, event: StreamEvent) -> None:
         """Hand an event over; waits while the consumer is more than a buffer behind."""
@@ -52,9 +61,9 @@ class Channel:
         if wake is not None:
             wake()
         if full:
-            await self._drained()
+            await self._wait_for_room()
 
-    async def _drained(self) -> None:
+    async def _wait_for_room(self) -> None:
         loop = asyncio.get_running_loop()
         drained = asyncio.Event()
         with self._lock:
@@ -74,7 +83,7 @@ class Channel:
         with self._lock:
             if self.ended:
                 return
-            self.completion, self.error, self.kept = completion, error, kept
+            self.completion, self.error, self.partial_message = completion, error, kept
             if completion is not None:
                 self._buffer.append(Finished(completion))
             self.ended = True
@@ -116,42 +125,42 @@ class Stream:
         self._ahead: deque[StreamEvent] = deque()
         self._chunks: list[StreamEvent] = []
         self._over = False
-        self._walked_away = False
-        self._finalizer = finalizer()
+        self._cancelled_by_consumer = False
+        self._finalizer = finalizer_thread()
 
     @property
     def message(self) -> Message:
         """What the turn left: the answer, or the part of it that was kept.
 
-        Raises the turn's own error if it left nothing, `UsageMistake` while it still runs.
+        Raises the turn's own error if it left nothing, `UsageError` while it still runs.
         """
-        channel = self._ended()
+        channel = self._ended_channel()
         if channel.completion is not None:
             return channel.completion.message
-        if channel.kept is not None:
-            return channel.kept
+        if channel.partial_message is not None:
+            return channel.partial_message
         raise channel.error or TurnCancelled("the turn was cancelled and left nothing")
 
     @property
     def completion(self) -> Completion:
         """The whole answer. Raises the turn's error if there is none."""
-        channel = self._ended()
+        channel = self._ended_channel()
         if channel.completion is not None:
             return channel.completion
         raise channel.error or TurnCancelled("the turn was cancelled")
 
-    def _ended(self) -> Channel:
+    def _ended_channel(self) -> Channel:
         if not self._channel.ended:
-            raise UsageMistake("the stream has not ended: iterate it to the end first")
+            raise UsageError("the stream has not ended: iterate it to the end first")
         return self._channel
 
     def cancel(self) -> None:
         """End the turn now; iteration stops after what has arrived. Any thread may call it."""
         if not self._channel.ended:
-            self._walked_away = True
+            self._cancelled_by_consumer = True
             self._cancel()
 
-    def watched(self) -> Callable[[], bool]:
+    def is_done_probe(self) -> Callable[[], bool]:
         """What tells whether the turn has ended, and leaves the stream free to be dropped."""
         channel = self._channel
         return lambda: channel.ended
@@ -170,7 +179,7 @@ class Stream:
             events = self._channel.take(ready.set)
             if events is None:
                 ready.wait()
-            elif not self._arrived(events):
+            elif not self._take_in(events):
                 raise StopIteration
         return self._next()
 
@@ -179,19 +188,19 @@ class Stream:
 
     async def __anext__(self) -> StreamEvent:
         while not self._ahead:
-            if (events := await self._take()) is not None and not self._arrived(events):
+            if (events := await self._take()) is not None and not self._take_in(events):
                 raise StopAsyncIteration
         return self._next()
 
     async def _take(self) -> list[StreamEvent] | None:
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
-        events = self._channel.take(partial(_wakes(loop).wake, ready))
+        events = self._channel.take(partial(_waker_for(loop).wake, ready))
         if events is None:
             await ready
         return events
 
-    def _arrived(self, events: list[StreamEvent]) -> bool:
+    def _take_in(self, events: list[StreamEvent]) -> bool:
         """Whether there was anything; raises the turn's error at the end."""
         self._ahead.extend(events)
         if events:
@@ -199,7 +208,7 @@ class Stream:
         error = self._channel.error
         if error is not None and not self._over:
             self._over = True
-            if not (self._walked_away and isinstance(error, TurnCancelled)):
+            if not (self._cancelled_by_consumer and isinstance(error, TurnCancelled)):
                 raise error
         return False
 
@@ -244,7 +253,7 @@ class Stream:
             self._finalizer.call_soon(self._cancel)
 
 
-class _Wakes:
+class _LoopWaker:
     """Wakes the consumers on one loop, many of them with one call from the I/O thread."""
 
     __slots__ = ("_lock", "_loop", "_waiting")
@@ -270,11 +279,11 @@ class _Wakes:
                 ready.set_result(None)
 
 
-_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Wakes] = WeakKeyDictionary()
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopWaker] = WeakKeyDictionary()
 
 
-def _wakes(loop: asyncio.AbstractEventLoop) -> _Wakes:
+def _waker_for(loop: asyncio.AbstractEventLoop) -> _LoopWaker:
     found = _by_loop.get(loop)
     if found is None:
-        found = _by_loop[loop] = _Wakes(loop)
+        found = _by_loop[loop] = _LoopWaker(loop)
     return found

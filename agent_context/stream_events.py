@@ -21,13 +21,13 @@ from agent_context.messages import (
 )
 
 __all__ = [
-    "Assembly",
     "Finished",
     "ReasoningDelta",
-    "RoundFinished",
+    "StreamAccumulator",
     "StreamEvent",
     "TextDelta",
     "ToolCallDelta",
+    "ToolRoundFinished",
     "UsageReported",
 ]
 
@@ -66,7 +66,7 @@ class UsageReported(Struct, frozen=True):
     usage: Usage
 
 
-class RoundFinished(Struct, frozen=True):
+class ToolRoundFinished(Struct, frozen=True):
     """The model's tool calls were answered and the model is asked again: more follows."""
 
     completion: Completion
@@ -80,7 +80,9 @@ class Finished(Struct, frozen=True):
     completion: Completion
 
 
-StreamEvent = TextDelta | ReasoningDelta | ToolCallDelta | UsageReported | RoundFinished | Finished
+StreamEvent = (
+    TextDelta | ReasoningDelta | ToolCallDelta | UsageReported | ToolRoundFinished | Finished
+)
 
 
 # What servers make calls of when they understand it: DeepSeek's DSML and older tokens, Kimi's, the
@@ -100,7 +102,7 @@ class _Call:
 
 
 @dataclass(slots=True)
-class Assembly:
+class StreamAccumulator:
     """Stream events on their way to becoming a message. Linear in what arrives."""
 
     origin: Origin | None = None
@@ -112,9 +114,11 @@ class Assembly:
     _calls: dict[int, _Call] = field(default_factory=dict[int, _Call])
 
     @staticmethod
-    def of(events: Iterable[StreamEvent], *, origin: Origin | None = None) -> Assembly:
+    def from_events(
+        events: Iterable[StreamEvent], *, origin: Origin | None = None
+    ) -> StreamAccumulator:
         """What these events amount to."""
-        assembly = Assembly(origin)
+        assembly = StreamAccumulator(origin)
         for event in events:
             assembly.add(event)
         return assembly
@@ -130,12 +134,12 @@ class Assembly:
                 self._add_call(event)
             case UsageReported(usage):
                 self.usage = usage
-            case RoundFinished():
-                self._begin_anew()
+            case ToolRoundFinished():
+                self._reset()
             case Finished(completion):
                 self.completion = completion
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._text, self._reasoning, self._calls = [], [], {}
 
     def _add_call(self, delta: ToolCallDelta) -> None:
@@ -149,20 +153,20 @@ class Assembly:
         """Whether nothing that a message could hold has arrived."""
         return not (any(self._text) or any(self._reasoning) or self._calls)
 
-    def message(self, finish_reason: FinishReason | None = None) -> Message:
+    def to_message(self, finish_reason: FinishReason | None = None) -> Message:
         """The answer with everything that has arrived, finished calls and unfinished."""
-        return self._message(self._tool_calls(), finish_reason, interrupted=False)
+        return self._build_message(self._tool_calls(), finish_reason, interrupted=False)
 
-    def interrupted(self) -> Message | None:
+    def to_interrupted_message(self) -> Message | None:
         """What is worth keeping of an answer that was cut short; None if there is nothing.
 
         Of the tool calls only those whose arguments are a whole JSON object: never half a call.
         """
         whole = tuple(call for call in self._tool_calls() if _is_whole(call))
-        message = self._message(whole, FinishReason.INTERRUPTED, interrupted=True)
+        message = self._build_message(whole, FinishReason.INTERRUPTED, interrupted=True)
         return message if message.parts or message.reasoning or message.tool_calls else None
 
-    def _message(
+    def _build_message(
         self, calls: tuple[ToolCall, ...], reason: FinishReason | None, *, interrupted: bool
     ) -> Message:
         text = "".join(self._text)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agent_context.compression import TokenBudget, View
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import from_message
+from agent_context._context.tokens import TokenCountCache, count_message
+from agent_context._context.zones import Zones
+from agent_context.compression import PlanningView, TokenBudget
 from agent_context.messages import Message
-from agent_context.options import ModelFacts
-from agent_context.records import record_of
-from agent_context.tokens import Counts, count_message
-from agent_context.vector import Vector
-from agent_context.zones import Zones
+from agent_context.models import ModelFacts
 from benchmarks.material import text, tool_loop, tool_turns
 from benchmarks.report import Row, main, median
 
@@ -50,14 +50,14 @@ def _planned(name: str, messages: Iterable[Message], scale: float) -> Row:
     )
 
 
-def _view(messages: Iterable[Message]) -> View:
-    counts = Counts(lambda message: count_message(message, FACTS))
+def _view(messages: Iterable[Message]) -> PlanningView:
+    counts = TokenCountCache(lambda message: count_message(message, FACTS))
     zones = Zones(
-        immutable=Vector.of([record_of(Message.system(text()))]),
-        incremental=Vector.of(map(record_of, messages)),
+        immutable=PersistentVector.of([from_message(Message.system(text()))]),
+        incremental=PersistentVector.of(map(from_message, messages)),
     )
     counts.total(zones)
-    return View(zones, counts.of, BUDGET)
+    return PlanningView(zones, counts.of, BUDGET)
 
 
 if __name__ == "__main__":

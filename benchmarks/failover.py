@@ -16,7 +16,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from agent_context.conversation.log import said_in
+from agent_context._actor.replay import messages_in_entry
 from agent_context.stores.postgres import PostgresStore
 from benchmarks.report import Row, main, quantile
 from tests.support.failover import Failover, fail_over
@@ -70,7 +70,8 @@ def lost(outcome: Failover) -> int:
     try:
         for fed in store.feed(limit=1_000_000):
             kept.update(
-                f"{fed.conversation_id} {record.message.text}" for record in said_in(fed.entry)
+                f"{fed.conversation_id} {record.message.text}"
+                for record in messages_in_entry(fed.entry)
             )
     finally:
         store.close()

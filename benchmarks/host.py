@@ -18,12 +18,12 @@ from threading import Thread
 from typing import Final
 
 from agent_context import Append, ContextRef, Host, Len, Message
-from agent_context.conversation.changes import Appended
-from agent_context.conversation.log import begun, written
-from agent_context.records import record_of
+from agent_context._actor.changes import Appended
+from agent_context._actor.replay import encode_change, encode_created
+from agent_context._context.stored_message import from_message
+from agent_context._context.zones import Zones
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Entry, Write
-from agent_context.zones import Zones
 from benchmarks.material import MuteBackend, talk, text
 from benchmarks.report import Row, main, quantile, rate, seconds
 
@@ -65,9 +65,9 @@ def many(host: Host, *, known: int, live: int) -> Iterator[Row]:
     awake = resident() - before
     yield Row(
         what=f"conversations awake, of {known:,} known to one host",
-        figure=f"{len(host.live()):,}, {awake / live / 1000:.1f} kB each",
+        figure=f"{len(host.active_ids()):,}, {awake / live / 1000:.1f} kB each",
         goal=f"≥ {live:,}",
-        met=len(host.live()) >= live,
+        met=len(host.active_ids()) >= live,
     )
     yield Row(what="woken one by one by 8 threads", figure=rate(live / waking))
     parking = seconds(lambda: park(host))
@@ -78,8 +78,8 @@ def many(host: Host, *, known: int, live: int) -> Iterator[Row]:
 def know(host: Host, count: int) -> None:
     """Put conversations into the store as their hosts would have left them."""
     store = host.store
-    kind, payload = begun(Zones())
-    said = [written(Appended(record_of(Message.user(text())))) for _ in range(MESSAGES)]
+    kind, payload = encode_created(Zones())
+    said = [encode_change(Appended(from_message(Message.user(text())))) for _ in range(MESSAGES)]
     entries = tuple(
         Entry(seq, kind, payload, time.time())
         for seq, (kind, payload) in enumerate([(kind, payload), *said], 1)
@@ -104,7 +104,7 @@ def get_all(host: Host, names: Sequence[str]) -> list[ContextRef]:
 
 
 def park(host: Host) -> None:
-    assert host.park(timeout=300)
+    assert host.passivate(timeout=300)
 
 
 def flat(host: Host, names: Sequence[str]) -> Row:

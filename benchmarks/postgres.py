@@ -1,7 +1,7 @@
 """Durable appends to PostgreSQL, and how long it takes to make a conversation active.
 
 Each conversation appends an entry as soon as the one before is committed. All go through one
-`Access`, so that what waits is committed together. Beside it stand plain inserts, one a
+`StoreExecutor`, so that what waits is committed together. Beside it stand plain inserts, one a
 transaction, over a connection for each conversation and sixteen at most. The server is the one that
 AGENT_CONTEXT_TEST_POSTGRES names, or the one of this machine; without one there are no rows.
 """
@@ -21,10 +21,10 @@ from uuid import uuid4
 import orjson
 import psycopg
 
-from agent_context.runtime import Reply
-from agent_context.stores.access import Access
+from agent_context._runtime import Reply
 from agent_context.stores.postgres import PostgresStore
 from agent_context.stores.store import Entry, Snapshot, Write
+from agent_context.stores.writer import StoreExecutor
 from benchmarks.material import text
 from benchmarks.report import Row, main, quantile, rate, seconds
 
@@ -39,7 +39,7 @@ class Appending:
     """Conversations that append, each one entry after the other."""
 
     def __init__(self, store: PostgresStore, conversations: int) -> None:
-        self._access = Access(store)
+        self._access = StoreExecutor(store)
         self._left = 0
         self._ended = Semaphore(0)
         claims = {name: store.claim(name) for name in names(conversations)}

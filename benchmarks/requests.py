@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import StoredMessage, from_message
+from agent_context._context.zones import Zones
 from agent_context.backend import Request
 from agent_context.options import SendOptions
-from agent_context.records import Record, record_of
-from agent_context.vector import Vector
-from agent_context.wire.rendering import Rendering
-from agent_context.zones import Zones
-from agent_context_backends._apis import CHAT
+from agent_context.wire.rendering import RequestRenderer
+from agent_context_backends._endpoints import CHAT
 from agent_context_backends.deepseek import DeepSeekBackend
 from benchmarks.material import talk
 from benchmarks.report import Row, main, median, seconds
@@ -29,7 +29,7 @@ __all__ = ["rows"]
 GOAL = 0.1e-3
 HEAD: dict[str, Any] = {"model": "deepseek-flash", "max_tokens": 500, "stream": True}
 
-Build = Callable[[Rendering, Zones], bytes]
+Build = Callable[[RequestRenderer, Zones], bytes]
 
 
 class Bodies(DeepSeekBackend):
@@ -44,10 +44,10 @@ def rows(scale: float) -> Iterator[Row]:
     options = SendOptions(model="deepseek-flash", max_tokens=500)
     facts = backend.model_facts(options.model)
 
-    def rendered(rendering: Rendering, zones: Zones) -> bytes:
+    def rendered(rendering: RequestRenderer, zones: Zones) -> bytes:
         return rendering.body(HEAD, zones, (), backend.dialect)
 
-    def whole(rendering: Rendering, zones: Zones) -> bytes:
+    def whole(rendering: RequestRenderer, zones: Zones) -> bytes:
         return backend.body(
             Request(
                 conversation_id="", zones=zones, options=options, facts=facts, rendering=rendering
@@ -55,16 +55,16 @@ def rows(scale: float) -> Iterator[Row]:
         )
 
     for count in (1_000, 10_000):
-        records = [record_of(message) for message in talk(count)]
-        yield from _measured(records, "`Rendering.body`", rendered, scale)
+        records = [from_message(message) for message in talk(count)]
+        yield from _measured(records, "`RequestRenderer.body`", rendered, scale)
         yield from _measured(records, "DeepSeek's whole body", whole, scale)
 
 
-def _measured(records: list[Record], name: str, build: Build, scale: float) -> Iterator[Row]:
+def _measured(records: list[StoredMessage], name: str, build: Build, scale: float) -> Iterator[Row]:
     count = len(records)
-    zones = Zones(incremental=Vector.of(records))
+    zones = Zones(incremental=PersistentVector.of(records))
     floor = _floor(records, scale)
-    cold = median(lambda: build(Rendering(), zones), times=max(3, round(15 * scale)))
+    cold = median(lambda: build(RequestRenderer(), zones), times=max(3, round(15 * scale)))
     steady = _steady(zones, build, times=max(20, round(300 * scale)))
     yield Row(
         what=f"{name}, {count:,} messages, steady",
@@ -82,7 +82,7 @@ def _measured(records: list[Record], name: str, build: Build, scale: float) -> I
     )
 
 
-def _floor(records: list[Record], scale: float) -> float:
+def _floor(records: list[StoredMessage], scale: float) -> float:
     messages = [
         {"role": record.role.value, "content": record.fields()["content"]} for record in records
     ]
@@ -91,11 +91,11 @@ def _floor(records: list[Record], scale: float) -> float:
 
 
 def _steady(zones: Zones, build: Build, *, times: int) -> float:
-    rendering = Rendering()
+    rendering = RequestRenderer()
     build(rendering, zones)
     taken: list[float] = []
     for message in talk(times):
-        zones = zones.append(record_of(message))
+        zones = zones.append(from_message(message))
         taken.append(seconds(partial(build, rendering, zones)))
     return statistics.median(taken)
 

@@ -1,7 +1,7 @@
 """Durable appends to a SQLite file, what they take on the disk, and how fast they are read again.
 
 Each conversation appends an entry of 200 characters as soon as the one before is committed, on one
-of four threads, as the pool of actors has; all go through one `Access`, with synchronous=FULL.
+of four threads, as the pool of actors has; all through one `StoreExecutor`, with synchronous=FULL.
 Beside it, in alternating rounds, the bare `sqlite3` module writes the same rows into a table with
 the same key: a row a commit, and a row of each conversation a commit.
 """
@@ -22,10 +22,10 @@ from typing import Final
 
 import orjson
 
-from agent_context.runtime import Reply
-from agent_context.stores.access import Access
+from agent_context._runtime import Reply
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Entry, Snapshot, Write
+from agent_context.stores.writer import StoreExecutor
 from benchmarks.material import text
 from benchmarks.report import Row, main, median, quantile, rate, seconds
 
@@ -44,7 +44,7 @@ class Appending:
     """Conversations that append, each one entry after the other, on a few threads."""
 
     def __init__(self, store: SqliteStore, conversations: int) -> None:
-        self._access = Access(store)
+        self._access = StoreExecutor(store)
         self._ready: SimpleQueue[str | None] = SimpleQueue()
         self._heads = {name: store.claim(name).head for name in names(conversations)}
         self.waits: list[float] = []

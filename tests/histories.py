@@ -5,11 +5,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import StoredMessage, from_message
+from agent_context._context.zones import Zones
 from agent_context.messages import Message, Origin, ToolCall
-from agent_context.records import Record, record_of
-from agent_context.vector import Vector
 from agent_context.wire.dialect import Dialect
-from agent_context.zones import Zones
 
 DEEPSEEK = Dialect(
     name="deepseek",
@@ -182,25 +182,25 @@ messages = st.one_of(
     st.builds(Message.tool, ids, texts),
     st.builds(Message.tool, ids, texts, interim=st.booleans()),
 )
-records = messages.map(record_of)
+records = messages.map(from_message)
 histories = st.lists(records, max_size=14)
 
 
-def user(text: str = "hi") -> Record:
-    return record_of(Message.user(text))
+def user(text: str = "hi") -> StoredMessage:
+    return from_message(Message.user(text))
 
 
-def said(text: str = "hello") -> Record:
-    return record_of(Message.assistant(text))
+def said(text: str = "hello") -> StoredMessage:
+    return from_message(Message.assistant(text))
 
 
-def asking(*names: str) -> Record:
-    return record_of(Message.assistant(tool_calls=calls(*names)))
+def asking(*names: str) -> StoredMessage:
+    return from_message(Message.assistant(tool_calls=calls(*names)))
 
 
-def result(name: str, text: str = "done", *, interim: bool = False) -> Record:
-    return record_of(Message.tool(name, text, interim=interim))
+def result(name: str, text: str = "done", *, interim: bool = False) -> StoredMessage:
+    return from_message(Message.tool(name, text, interim=interim))
 
 
-def zones_of(records: Sequence[Record]) -> Zones:
-    return Zones(incremental=Vector.of(records))
+def zones_of(records: Sequence[StoredMessage]) -> Zones:
+    return Zones(incremental=PersistentVector.of(records))

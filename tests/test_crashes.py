@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from agent_context import Append, Host, Message, Messages, Send
-from agent_context.conversation.log import said_in
+from agent_context._actor.replay import messages_in_entry
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store
 from tests.host.busy import ASKS, KEYLESS, LEASE, open_store
@@ -81,7 +81,7 @@ def after_death(path: Path) -> tuple[str, ...]:
     with Host(SqliteStore(path), backend) as host:
         ref = host.get("c")
         left = tuple(message.text for message in ref.ask(Messages()))
-        kinds = [told.how for told in host.feed()]
+        kinds = [told.kind for told in host.feed()]
         assert (SAID in left) == ("re: x-1" in left or "turn_lost" in kinds), left
         assert left.count(SAID) <= 1
         assert ref.ask(Send(messages=[Message.user("go on")])).message.text == "re: go on"
@@ -141,7 +141,9 @@ def whole(store: Store, told: Told) -> None:
     for name in names(store):
         entries = store.entries(name, limit=1_000_000)
         assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-        logs[name] = Counter(record.message.text for entry in entries for record in said_in(entry))
+        logs[name] = Counter(
+            record.message.text for entry in entries for record in messages_in_entry(entry)
+        )
     lost = [said for said, (name, _) in told.acked.items() if logs[name][said] != 1]
     assert lost == []
     answered = [said for said in told.acked if said.split()[0] in {"send", "stream"}]
@@ -173,7 +175,7 @@ def asked_again(host: Host, told: Told, luck: random.Random) -> None:
 
 def usable(host: Host, conversations: Sequence[str]) -> None:
     """Each of them answers, and nothing illegal goes out."""
-    backend = host._house._setup_of("").backend
+    backend = host._registry._setup_of("").backend
     for name in conversations:
         ref = host.get(name)
         assert ref.ask(Send(messages=[Message.user("are you there?")])).message.text == (

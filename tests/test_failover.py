@@ -11,7 +11,7 @@ pytest.importorskip("psycopg")
 
 import psycopg
 
-from agent_context.conversation.log import said_in
+from agent_context._actor.replay import messages_in_entry
 from agent_context.stores.postgres import PostgresStore
 from tests.support.failover import fail_over
 from tests.support.postgres import new_schema, place
@@ -50,4 +50,4 @@ def test_the_stopped_owner_of_twenty_conversations_writes_nothing_when_it_wakes(
 def said(store: PostgresStore, name: str) -> list[str]:
     entries = store.entries(name, limit=1_000_000)
     assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-    return [record.message.text for entry in entries for record in said_in(entry)]
+    return [record.message.text for entry in entries for record in messages_in_entry(entry)]

@@ -125,7 +125,7 @@ def test_each_request_begins_with_the_bytes_of_the_last_one(
 ) -> None:
     options = SendOptions(tools=[Tool(name="clock")], effort=None)
     for n in range(4):
-        scratch = SendOptions(scratch=f"It is {n}:00.", temperature=None).over(options)
+        scratch = SendOptions(scratch=f"It is {n}:00.", temperature=None).merged_over(options)
         if n % 2:
             list(ctx.ask(SendStream(scratch, messages=[Message.user(f"turn {n}")])))
         else:

@@ -9,51 +9,56 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, cast, overload
 
-from agent_context.agent.keeping import (
+from agent_context._actor.actor import AgentContext
+from agent_context._runtime import finalizer_thread
+from agent_context._validation import check_type
+from agent_context.agent.background import BackgroundTasks
+from agent_context.agent.persistence import (
     StoreResults,
+    calls_started,
+    get_or_create_session,
     load_state,
-    note_begun,
+    mark_calls_started,
     save_state,
-    was_begun,
 )
-from agent_context.agent.known import known_session
-from agent_context.agent.request import AnyCounter, Requests
-from agent_context.agent.run import SHORTENED, Asked, Run
-from agent_context.agent.steadfast import Background
-from agent_context.agent.updates import Emit, RunStream
+from agent_context.agent.request_builder import AnyCounter, RequestBuilder
+from agent_context.agent.run import HAS_TRUNCATED_RESULTS, Run, RunRequest
+from agent_context.agent.stream import AgentStream, UpdateSink
 from agent_context.backend import ContextBackend
-from agent_context.checks import checked
 from agent_context.compression.strategy import Strategy
-from agent_context.conversation.actor import AgentContext
-from agent_context.errors import InvalidOptions, UsageMistake
+from agent_context.errors import InvalidOptions, UsageError
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import FromJsonl, IsEmpty, UseBackend
-from agent_context.providers.chain import Chain, OnProviderError, PostOrder, loads_history
+from agent_context.providers.chain import (
+    AfterRunOrder,
+    OnProviderError,
+    ProviderChain,
+    loads_history,
+)
 from agent_context.providers.compression import AnyStrategy
 from agent_context.providers.history import InMemoryHistoryProvider
 from agent_context.providers.provider import ContextProvider
 from agent_context.providers.response import AgentResponse
 from agent_context.ref import ContextRef
-from agent_context.runtime import finalizer
 from agent_context.sessions.session import AgentSession
 from agent_context.stores.store import Store
 from agent_context.tools import (
-    Approve,
-    Decision,
+    ApprovalCallback,
+    ApprovalDecision,
+    InMemoryToolResults,
     Limits,
-    MemoryResults,
-    ResultKeeper,
     Tool,
     Toolbox,
+    ToolResultStore,
     tool,
 )
-from agent_context.tools.merging import ToolConflict
+from agent_context.tools.merge import ToolConflict
 
-__all__ = ["Agent", "Said"]
+__all__ = ["Agent", "RunInput"]
 
 
-class Hosts(Protocol):
+class ConversationSource(Protocol):
     """What gives out the conversations of a store; a `Host` does."""
 
     @property
@@ -66,7 +71,7 @@ class Hosts(Protocol):
 
 
 _One = str | Message | Mapping[str, Any]
-Said = _One | Iterable[_One]
+RunInput = _One | Iterable[_One]
 """A text of the user, a message, one in chat-completions form, or several of these."""
 
 
@@ -114,44 +119,44 @@ class Agent:
         compression: Strategy | None = None,
         compression_strategy: AnyStrategy | None = None,
         token_counter: AnyCounter | None = None,
-        approve: Approve | None = None,
+        approve: ApprovalCallback | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         max_rounds: int = 20,
         tool_conflict: ToolConflict = "skip",
         on_provider_error: OnProviderError = "isolate",
         provider_timeout: float = 60.0,
-        post_order: PostOrder = "reverse",
+        post_order: AfterRunOrder = "reverse",
         store: Store | None = None,
-        host: Hosts | None = None,
+        host: ConversationSource | None = None,
     ) -> None:
-        self.client = checked("client", client, ContextBackend)
+        self.client = check_type("client", client, ContextBackend)
         self.name = name
-        self.options = checked("options", options or SendOptions(), SendOptions)
+        self.options = check_type("options", options or SendOptions(), SendOptions)
         if instructions is not None:
             self.options = self.options.model_copy(update={"instructions": instructions})
         self.context_providers: Sequence[ContextProvider] = tuple(context_providers)
-        self.chain = Chain(
-            _with_history(self.context_providers),
+        self.chain = ProviderChain(
+            _add_default_history(self.context_providers),
             on_error=on_provider_error,
             patience=provider_timeout,
             post_order=post_order,
         )
-        self.requests = Requests(
+        self.requests = RequestBuilder(
             client=client,
             tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
             tool_conflict=tool_conflict,
             strategy=compression_strategy,
             counter=token_counter,
         )
-        self.background = Background()
+        self.background = BackgroundTasks()
         self.max_rounds = max_rounds
         self._compression = compression
-        self._store = _store_of(client, store, host, compression)
+        self._store = _resolve_store(client, store, host, compression)
         self._host = host
         self._waits = on_provider_error == "raise"
         self._approve = approve
         self._limits = limits
-        self._results = MemoryResults()
+        self._results = InMemoryToolResults()
 
     def __repr__(self) -> str:
         return f"<agent {self.name or 'without a name'}>"
@@ -174,19 +179,19 @@ class Agent:
         """
         if self._store is None:
             return AgentSession(session_id)
-        return known_session(self._store, new_id() if session_id is None else session_id)
+        return get_or_create_session(self._store, new_id() if session_id is None else session_id)
 
     @overload
     def run(
         self,
-        messages: Said = (),
+        messages: RunInput = (),
         *,
         stream: Literal[False] = False,
         session: AgentSession | None = None,
         options: SendOptions | None = None,
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
-        approvals: Mapping[str, Decision] | None = None,
+        approvals: Mapping[str, ApprovalDecision] | None = None,
         output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse]: ...
@@ -194,31 +199,31 @@ class Agent:
     @overload
     def run(
         self,
-        messages: Said = (),
+        messages: RunInput = (),
         *,
         stream: Literal[True],
         session: AgentSession | None = None,
         options: SendOptions | None = None,
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
-        approvals: Mapping[str, Decision] | None = None,
+        approvals: Mapping[str, ApprovalDecision] | None = None,
         output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
-    ) -> RunStream: ...
+    ) -> AgentStream: ...
 
     def run(
         self,
-        messages: Said = (),
+        messages: RunInput = (),
         *,
         stream: bool = False,
         session: AgentSession | None = None,
         options: SendOptions | None = None,
         instructions: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
-        approvals: Mapping[str, Decision] | None = None,
+        approvals: Mapping[str, ApprovalDecision] | None = None,
         output_type: type[Any] | None = None,
         wait_for_persistence: bool = False,
-    ) -> Coroutine[Any, Any, AgentResponse] | RunStream:
+    ) -> Coroutine[Any, Any, AgentResponse] | AgentStream:
         """Have the model answer, calling tools as often as it wants.
 
         Await it for the `AgentResponse`; with `stream=True` iterate it for updates. What ends the
@@ -237,11 +242,13 @@ class Agent:
             output_type: Have the answer be a value of this type; see `AgentResponse.value`.
             wait_for_persistence: Return only when the last provider has had its turn.
         """
-        chosen = checked("options", options or SendOptions(), SendOptions).over(self.options)
+        chosen = check_type("options", options or SendOptions(), SendOptions).merged_over(
+            self.options
+        )
         if instructions is not None:
             chosen = chosen.model_copy(update={"instructions": instructions})
-        said = [(_message(item), item) for item in _each(messages)]
-        asked = Asked(
+        said = [(_to_message(item), item) for item in _as_items(messages)]
+        asked = RunRequest(
             messages=[message for message, _ in said],
             ids=frozenset(message.id for message, item in said if not isinstance(item, str)),
             session=session,
@@ -252,27 +259,27 @@ class Agent:
             wait=wait_for_persistence or self._waits,
         )
         if stream:
-            return RunStream(partial(self._perform, asked))
+            return AgentStream(partial(self._perform, asked))
         return self._perform(asked)
 
-    async def _perform(self, asked: Asked, emit: Emit | None = None) -> AgentResponse:
+    async def _perform(self, asked: RunRequest, emit: UpdateSink | None = None) -> AgentResponse:
         return await Run(self, asked, emit).perform()
 
-    def run_sync(self, messages: Said = (), **options: Any) -> AgentResponse:  # noqa: ANN401 - run's
+    def run_sync(self, messages: RunInput = (), **options: Any) -> AgentResponse:  # noqa: ANN401 - run's
         """`run`, for programs without an event loop. Its arguments are those of `run`."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             run = cast("Coroutine[Any, Any, AgentResponse]", self.run(messages, **options))
             return asyncio.run(run)
-        raise UsageMistake("run_sync was called where an event loop runs: await run() there")
+        raise UsageError("run_sync was called where an event loop runs: await run() there")
 
     async def drain(self, session: AgentSession | None = None) -> None:
         """Wait until the runs so far, of one session or all, have ended for providers too."""
         if session is not None:
-            await session.runs.passed()
+            await session.run_lock.wait_idle()
         else:
-            await self.background.drained()
+            await self.background.wait_idle()
 
     async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef:
         """The conversation of a session, which is started if need be.
@@ -282,16 +289,18 @@ class Agent:
         conversation = session.conversation
         kept = self._store is not None and not alone
         if conversation is None or (kept and not conversation.actor_ref.is_alive()):
-            conversation = await (self._kept(session) if kept else self._fresh(session))
+            conversation = await (
+                self._open_stored(session) if kept else self._start_unstored(session)
+            )
         elif session.backend is not self.client:
             await conversation.aask(UseBackend(self.client, self.options))
         session.conversation, session.backend = conversation, self.client
         return conversation
 
-    async def _fresh(self, session: AgentSession) -> ContextRef:
-        return await self._filled(session, self._start(session))
+    async def _start_unstored(self, session: AgentSession) -> ContextRef:
+        return await self._import_earlier(session, self._start(session))
 
-    async def _kept(self, session: AgentSession) -> ContextRef:
+    async def _open_stored(self, session: AgentSession) -> ContextRef:
         """The conversation that the store knows, with what providers remember of it."""
         if self._host is not None:
             conversation = await self._host.aget(session.session_id)
@@ -299,7 +308,7 @@ class Agent:
             conversation = await to_thread(self._start, session, self._store)
         if self._store is not None:
             await load_state(self._store, session)
-        return await self._filled(session, conversation)
+        return await self._import_earlier(session, conversation)
 
     def _start(self, session: AgentSession, store: Store | None = None) -> ContextRef:
         conversation = AgentContext.start(
@@ -310,15 +319,15 @@ class Agent:
             store=store,
         )
         # It ends with its session, in no hurry: a finalizer must not wait.
-        ends = weakref.finalize(session, finalizer().call_soon, partial(_stop, conversation))
+        ends = weakref.finalize(session, finalizer_thread().call_soon, partial(_stop, conversation))
         ends.atexit = False
         return conversation
 
-    async def _filled(self, session: AgentSession, conversation: ContextRef) -> ContextRef:
+    async def _import_earlier(self, session: AgentSession, conversation: ContextRef) -> ContextRef:
         """With what the session was told in another life."""
         empty = await conversation.aask(IsEmpty())
-        if session.earlier and empty:
-            await conversation.aask(FromJsonl(session.earlier))
+        if session.imported_jsonl and empty:
+            await conversation.aask(FromJsonl(session.imported_jsonl))
         return conversation
 
     async def remember(self, session: AgentSession) -> None:
@@ -326,18 +335,20 @@ class Agent:
         if self._store is not None:
             await save_state(self._store, session)
 
-    async def was_begun(self, session: AgentSession, answer: Message) -> bool:
+    async def calls_started(self, session: AgentSession, answer: Message) -> bool:
         """Whether calls of an answer that waited were begun in a run that a crash cut short."""
-        return self._store is not None and await was_begun(self._store, session.session_id, answer)
+        return self._store is not None and await calls_started(
+            self._store, session.session_id, answer
+        )
 
-    async def note_begun(self, session: AgentSession, answer: Message) -> None:
+    async def mark_calls_started(self, session: AgentSession, answer: Message) -> None:
         """Keep that they are begun, if there is a store for it."""
         if self._store is not None:
-            await note_begun(self._store, session.session_id, answer)
+            await mark_calls_started(self._store, session.session_id, answer)
 
     def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox:
         """What runs the calls of a run."""
-        keeper: ResultKeeper = self._results
+        keeper: ToolResultStore = self._results
         if self._store is not None and not alone:
             keeper = StoreResults(self._store, session.session_id)
         return Toolbox(
@@ -345,20 +356,23 @@ class Agent:
             limits=self._limits,
             approve=self._approve,
             keeper=keeper,
-            reader=SHORTENED in session.state,
+            reader=HAS_TRUNCATED_RESULTS in session.state,
             conversation_id=session.session_id,
         )
 
 
-def _with_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvider]:
+def _add_default_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvider]:
     """The providers, with the conversation's own history first if none of them loads one."""
     if any(map(loads_history, providers)):
         return providers
     return (InMemoryHistoryProvider("conversation"), *providers)
 
 
-def _store_of(
-    client: ContextBackend, store: Store | None, host: Hosts | None, compression: Strategy | None
+def _resolve_store(
+    client: ContextBackend,
+    store: Store | None,
+    host: ConversationSource | None,
+    compression: Strategy | None,
 ) -> Store | None:
     if host is None:
         return store
@@ -374,11 +388,11 @@ def _store_of(
     return host.store
 
 
-def _each(said: Said) -> Iterable[_One]:
+def _as_items(said: RunInput) -> Iterable[_One]:
     return (cast("_One", said),) if isinstance(said, str | Message | Mapping) else said
 
 
-def _message(said: _One) -> Message:
+def _to_message(said: _One) -> Message:
     if isinstance(said, Message):
         return said
     return Message.user(said) if isinstance(said, str) else Message.from_dict(said)

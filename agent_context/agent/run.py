@@ -9,45 +9,53 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
-from agent_context.agent.calls import check_decisions, closed, open_answer
-from agent_context.agent.request import Requests
-from agent_context.agent.steadfast import Background
+from agent_context._actor import checkpoint
+from agent_context.agent.background import BackgroundTasks
+from agent_context.agent.request_builder import RequestBuilder
+from agent_context.agent.stream import AgentUpdate, UpdateSink
+from agent_context.agent.structured_output import request_structured_output, retry_request
 from agent_context.agent.turn import Request, Rounds, Turn
-from agent_context.agent.typed import ask_for, asked_again
-from agent_context.agent.updates import AgentUpdate, Emit
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
     ConversationClosed,
+    DeadlockError,
     InvalidOptions,
     InvalidOutput,
     RunCancelled,
-    WouldDeadlock,
 )
 from agent_context.messages import Completion, Message, Role, ToolCall, Usage, new_id
 from agent_context.options import SendOptions
-from agent_context.output import parse_output
 from agent_context.protocol import Extend
-from agent_context.providers.chain import Chain
+from agent_context.providers.chain import ProviderChain
 from agent_context.providers.context import SessionContext
 from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.ref import ContextRef
-from agent_context.rounds import Bound
-from agent_context.sessions.lazily import SaidBefore
+from agent_context.sessions.lazy_messages import ConversationMessages
 from agent_context.sessions.session import AgentSession
-from agent_context.tools import Decision, Outcome, Tool, Toolbox
-from agent_context.tools.keeping import READER
+from agent_context.structured_output import parse_output
+from agent_context.tools import ApprovalDecision, Tool, Toolbox, ToolRunResult
+from agent_context.tools.loop import ToolLoopRunner
+from agent_context.tools.result_store import READ_RESULT_TOOL
 
-__all__ = ["SHORTENED", "Asked", "Conducts", "Run"]
+__all__ = [
+    "HAS_TRUNCATED_RESULTS",
+    "Run",
+    "RunRequest",
+    "RunServices",
+    "check_decisions",
+    "close_calls",
+    "last_open_tool_calls",
+]
 
 logger = logging.getLogger(__name__)
 
-SHORTENED: Final = "shortened_tool_results"
+HAS_TRUNCATED_RESULTS: Final = "shortened_tool_results"
 """In a session's state: some tool result was cut, so the tool that reads on is offered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunRequest:
     """What a run was asked for."""
 
     messages: Sequence[Message] = ()
@@ -56,27 +64,27 @@ class Asked:
     session: AgentSession | None = None
     options: SendOptions = field(default_factory=SendOptions)
     tools: Sequence[Tool] = ()
-    approvals: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
+    approvals: Mapping[str, ApprovalDecision] = field(default_factory=dict[str, ApprovalDecision])
     output_type: type[Any] | None = None
     wait: bool = False
     """Whether the run ends for its caller only when the last provider has had its turn."""
 
 
-class Conducts(Protocol):
+class RunServices(Protocol):
     """What a run needs of its agent."""
 
-    chain: Chain
-    requests: Requests
-    background: Background
+    chain: ProviderChain
+    requests: RequestBuilder
+    background: BackgroundTasks
     max_rounds: int
 
     async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef: ...
 
     async def remember(self, session: AgentSession) -> None: ...
 
-    async def was_begun(self, session: AgentSession, answer: Message) -> bool: ...
+    async def calls_started(self, session: AgentSession, answer: Message) -> bool: ...
 
-    async def note_begun(self, session: AgentSession, answer: Message) -> None: ...
+    async def mark_calls_started(self, session: AgentSession, answer: Message) -> None: ...
 
     def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox: ...
 
@@ -84,7 +92,9 @@ class Conducts(Protocol):
 class Run:
     """One run, from its call to its last provider."""
 
-    def __init__(self, agent: Conducts, asked: Asked, emit: Emit | None = None) -> None:
+    def __init__(
+        self, agent: RunServices, asked: RunRequest, emit: UpdateSink | None = None
+    ) -> None:
         self._agent = agent
         self._asked = asked
         self._emit = emit
@@ -109,15 +119,15 @@ class Run:
         """Go through the phases. The last one begins when this returns or raises."""
         agent, session, context = self._agent, self._session, self._context
         if session.is_inside:
-            raise WouldDeadlock(f"a run of {session!r} waits for this one: use another session")
+            raise DeadlockError(f"a run of {session!r} waits for this one: use another session")
         if (on_busy := self._asked.options.on_busy) in {"interrupt", "steer"}:
             raise InvalidOptions(
                 f"on_busy: a run waits for its turn or is refused; to {on_busy} send to "
                 "session.conversation"
             )
-        if on_busy == "reject" and session.runs.busy:
+        if on_busy == "reject" and session.run_lock.busy:
             raise ConversationBusy(f"{session!r} has a run already, and on_busy is 'reject'")
-        leave = await session.runs.enter()
+        leave = await session.run_lock.acquire()
         with session.inside():
             # It is there from the start: of a loop that closes, only such tasks finish.
             over = asyncio.Event()
@@ -142,32 +152,34 @@ class Run:
         agent, session, context = self._agent, self._session, self._context
         conversation = await agent.conversation_of(session, alone=self._alone)
         session.touch_request_hash(context.input_messages)
-        context.said_before = before = await session.said_before()
+        context.prior_messages = before = await session.load_prior_messages()
         self._last = before[-1].id if before else None
-        waiting = open_answer(before)
+        waiting = last_open_tool_calls(before)
         check_decisions(self._asked.approvals, waiting)
         self._rename_known(before)
         await agent.chain.before(agent, session, context)
-        tools = agent.requests.tools_for(context, self._asked.tools)
+        tools = agent.requests.merge_tools(context, self._asked.tools)
         toolbox = agent.toolbox(tools, session, alone=self._alone)
         if waiting is not None:
             pending = await self._resume(conversation, toolbox, waiting)
             if pending:
                 return self._response(pending=pending)
         if self._asked.output_type is not None:
-            ask_for(self._asked.output_type, context, agent.requests.client)
-        request = await agent.requests.made(session, context, toolbox.tools, self._said)
+            request_structured_output(self._asked.output_type, context, agent.requests.client)
+        request = await agent.requests.build(session, context, toolbox.tools, self._said)
         completion, pending = await self._take_turn(request, toolbox)
         if pending or self._asked.output_type is None:
             return self._response(completion, pending)
-        return await self._typed(self._asked.output_type, request, toolbox, completion)
+        return await self._parse_or_retry(self._asked.output_type, request, toolbox, completion)
 
     async def _take_turn(
         self, request: Request, toolbox: Toolbox
     ) -> tuple[Completion, Sequence[ToolCall]]:
         """One turn; returns its last answer, and the calls in it that wait."""
         turn = self._turn = Turn(self._conversation())
-        bound = Bound(toolbox, asyncio.get_running_loop(), max_rounds=self._agent.max_rounds)
+        bound = ToolLoopRunner(
+            toolbox, asyncio.get_running_loop(), max_rounds=self._agent.max_rounds
+        )
         rounds = Rounds(bound)
         if self._emit is None:
             completion = await turn.whole(request, rounds)
@@ -175,19 +187,19 @@ class Run:
             completion = await turn.streamed(request, rounds, self._emit)
         self._said += [*rounds.said, completion.message]
         self._usages += [*rounds.usages, completion.usage]
-        if any(offered.name == READER for offered in toolbox.tools):
+        if any(offered.name == READ_RESULT_TOOL for offered in toolbox.tools):
             # Later runs offer it too: what was shortened is still in the history.
-            self._session.state[SHORTENED] = True
+            self._session.state[HAS_TRUNCATED_RESULTS] = True
         return completion, bound.pending
 
-    async def _typed(
+    async def _parse_or_retry(
         self, kind: type[Any], request: Request, toolbox: Toolbox, completion: Completion
     ) -> AgentResponse:
         """The response with its value; an answer that is none may be mended once."""
         try:
             return self._response(completion, value=parse_output(completion.message.text, kind))
         except InvalidOutput as complaint:
-            again = asked_again(request, self._said, complaint)
+            again = retry_request(request, self._said, complaint)
         completion, pending = await self._take_turn(again, toolbox)
         if pending:
             return self._response(completion, pending)
@@ -198,7 +210,7 @@ class Run:
             raise ConversationClosed(f"{self._session!r} has no conversation")
         return self._session.conversation
 
-    def _rename_known(self, before: SaidBefore) -> None:
+    def _rename_known(self, before: ConversationMessages) -> None:
         """Two messages never share an id: the same object said again is another message."""
         if not self._asked.ids:
             return
@@ -211,34 +223,34 @@ class Run:
     ) -> Sequence[ToolCall]:
         """Go on with the calls that an earlier run left open; returns those that still wait."""
         context, calls = self._context, waiting.tool_calls
-        begun = await self._agent.was_begun(self._session, waiting)
+        begun = await self._agent.calls_started(self._session, waiting)
         given = [said for said in context.input_messages if said.role is Role.TOOL]
         if given:
             context.input_messages[:] = [m for m in context.input_messages if m not in given]
         elif not begun and (self._asked.approvals or not context.input_messages):
-            outcome = await self._carried_out(conversation, toolbox, waiting)
+            outcome = await self._run_pending_calls(conversation, toolbox, waiting)
             if outcome.pending:
                 return outcome.pending
             given = list(outcome.results)
-        results = closed(calls, given, begun=begun)
+        results = close_calls(calls, given, begun=begun)
         await conversation.aask(Extend(results))
         self._said = [waiting, *results]
         if self._emit is not None:
             self._emit(AgentUpdate(tool_calls=calls, results=results))
         return ()
 
-    async def _carried_out(
+    async def _run_pending_calls(
         self, conversation: ContextRef, toolbox: Toolbox, waiting: Message
-    ) -> Outcome:
+    ) -> ToolRunResult:
         """What becomes of calls that waited. That they are begun is kept before the first runs."""
         done: list[Message] = []
-        begin = partial(self._agent.note_begun, self._session, waiting)
+        begin = partial(self._agent.mark_calls_started, self._session, waiting)
         try:
             return await toolbox.resume(
                 waiting.tool_calls, self._asked.approvals, done=done.append, begin=begin
             )
         except asyncio.CancelledError:
-            conversation.tell(Extend(closed(waiting.tool_calls, done, begun=True)))
+            conversation.tell(Extend(close_calls(waiting.tool_calls, done, begun=True)))
             raise
 
     def _response(
@@ -269,7 +281,7 @@ class Run:
             if self._turn is not None:
                 await self._turn.over()
             if context.error is not None:
-                context.partial = await self._left()
+                context.partial_response = await self._load_partial()
             await self._after()
         finally:
             leave()
@@ -283,10 +295,10 @@ class Run:
             if not self._alone and self._session.conversation is not None:
                 await self._agent.remember(self._session)
 
-    async def _left(self) -> AgentResponse | None:
+    async def _load_partial(self) -> AgentResponse | None:
         """What the conversation kept of a run that failed; None if that is nothing."""
         try:
-            stored = await self._session.said_before()
+            stored = await self._session.load_prior_messages()
         except AgentContextError as error:
             logger.warning("%r can't say what it kept of a run: %s", self._session, error)
             return None
@@ -299,3 +311,36 @@ class Run:
         if not said:
             return None
         return AgentResponse(messages=tuple(said), session_id=self._session.session_id)
+
+
+_NOBODY_ALLOWED = "The call was not carried out: nobody allowed it, and the conversation went on."
+_CUT_SHORT = "[interrupted] The run was cut short: whether the call had an effect is not known."
+
+
+def last_open_tool_calls(messages: Sequence[Message]) -> Message | None:
+    """The answer whose calls are the last thing that happened, if not all have a result."""
+    results: set[str | None] = set()
+    for message in reversed(messages):
+        if message.role is Role.TOOL:
+            results.add(message.tool_call_id)
+        elif message.role is Role.ASSISTANT and message.tool_calls:
+            open_ones = {call.id for call in message.tool_calls} - results
+            return message if open_ones else None
+        else:
+            return None
+    return None
+
+
+def check_decisions(decisions: Mapping[str, object], answer: Message | None) -> None:
+    """Refuse decisions on calls that don't wait. Raises `InvalidOptions`."""
+    waiting = [] if answer is None else [call.id for call in answer.tool_calls]
+    if unknown := [call_id for call_id in decisions if call_id not in waiting]:
+        waits = f"these wait: {', '.join(waiting)}" if waiting else "none does"
+        raise InvalidOptions(f"approvals: no call {', '.join(map(repr, unknown))} waits; {waits}")
+
+
+def close_calls(
+    calls: Sequence[ToolCall], results: Sequence[Message], *, begun: bool = False
+) -> list[Message]:
+    """A result for each call: the one that there is, or words that say that there is none."""
+    return checkpoint.complete_results(calls, results, _CUT_SHORT if begun else _NOBODY_ALLOWED)

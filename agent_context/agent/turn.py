@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 import pykka
 from msgspec import Struct
 
-from agent_context.agent.updates import Emit, update_of
+from agent_context._runtime import Reply
+from agent_context.agent.stream import UpdateSink, to_update
 from agent_context.errors import ConversationClosed
 from agent_context.messages import Completion, Message, Usage
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
 from agent_context.ref import ContextRef
-from agent_context.rounds import Round, ToolLoop
-from agent_context.runtime import Reply
 from agent_context.stream import Stream
+from agent_context.tools.loop import ToolLoop, ToolRound
 
 __all__ = ["Request", "Rounds", "Turn"]
 
@@ -41,7 +41,7 @@ class Rounds:
 
     async def answer(
         self, completion: Completion, done: Callable[[Message], object]
-    ) -> Round | None:
+    ) -> ToolRound | None:
         """What the loop beneath answers."""
         answers = await self._loop.answer(completion, done)
         if answers is not None:
@@ -76,7 +76,7 @@ class Turn:
             self._conversation.abandon(send)
             raise
 
-    async def streamed(self, request: Request, loop: ToolLoop, emit: Emit) -> Completion:
+    async def streamed(self, request: Request, loop: ToolLoop, emit: UpdateSink) -> Completion:
         """The answer, and what arrives of it as it does."""
         send = SendStream(
             options=request.options,
@@ -88,7 +88,7 @@ class Turn:
         self._stream = await self._conversation.aask(send)
         try:
             async for event in self._stream:
-                if (update := update_of(event)) is not None:
+                if (update := to_update(event)) is not None:
                     emit(update)
         except asyncio.CancelledError:
             self._stream.cancel()

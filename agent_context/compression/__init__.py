@@ -4,24 +4,24 @@ A strategy plans, purely; `run` carries a plan out beside the conversation, and 
 swaps the result in if what the plan was made for is still there.
 """
 
-from agent_context.compression.drop import EvictToolResults, SlidingWindow, TokenBudget
-from agent_context.compression.pipeline import Pipeline, tiered
-from agent_context.compression.protection import protected
+from agent_context.compression.pinning import pin
+from agent_context.compression.pipeline import Pipeline, default_strategy
 from agent_context.compression.report import CompressionReport, ZoneTokens
-from agent_context.compression.strategy import Plan, Strategy, View
+from agent_context.compression.strategy import CompressionPlan, PlanningView, Strategy
 from agent_context.compression.summarize import Summarize
+from agent_context.compression.truncation import EvictToolResults, SlidingWindow, TokenBudget
 
 __all__ = [
+    "CompressionPlan",
     "CompressionReport",
     "EvictToolResults",
     "Pipeline",
-    "Plan",
+    "PlanningView",
     "SlidingWindow",
     "Strategy",
     "Summarize",
     "TokenBudget",
-    "View",
     "ZoneTokens",
-    "protected",
-    "tiered",
+    "default_strategy",
+    "pin",
 ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_context.compression.drop import EvictToolResults, TokenBudget
-from agent_context.compression.strategy import Plan, Strategy, View
+from agent_context.compression.strategy import CompressionPlan, PlanningView, Strategy
 from agent_context.compression.summarize import Summarize
+from agent_context.compression.truncation import EvictToolResults, TokenBudget
 from agent_context.errors import InvalidOptions
 
-__all__ = ["Pipeline", "tiered"]
+__all__ = ["Pipeline", "default_strategy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Pipeline(Strategy):
         """The steps of all strategies."""
         return tuple(step for strategy in self.strategies for step in strategy.steps)
 
-    def plan(self, view: View) -> Plan | None:
+    def plan(self, view: PlanningView) -> CompressionPlan | None:
         """The first step that has something to do."""
         return next((plan for step in self.steps if (plan := step.plan(view))), None)
 
 
-def tiered(*, keep: int = 6, keep_results: int = 3) -> Pipeline:
+def default_strategy(*, keep: int = 6, keep_results: int = 3) -> Pipeline:
     """What conversations use by default: the gentlest means first.
 
     Shorten old tool results, then summarise all but the newest `keep` messages, then drop the

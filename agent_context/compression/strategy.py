@@ -6,59 +6,59 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from agent_context.compression.protection import in_use
-from agent_context.groups import cuts
-from agent_context.records import Record
-from agent_context.vector import Vector
-from agent_context.zones import Zones
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import StoredMessage
+from agent_context._context.tool_call_groups import legal_cuts
+from agent_context._context.zones import Zones
+from agent_context.compression.pinning import pinned_indexes
 
-__all__ = ["Plan", "Strategy", "View", "Wish"]
+__all__ = ["CompressionPlan", "PlanningView", "Strategy", "SummaryRequest"]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PlanningView:
     """What a strategy plans for."""
 
     zones: Zones
-    count: Callable[[Record], int]
+    count: Callable[[StoredMessage], int]
     """Tokens of a message. Cheap: counts are kept."""
     budget: int
     """Tokens that the three zones should take together."""
-    room: int | None = None
+    window_budget: int | None = None
     """Tokens that they can take together within the window; None if that is the budget."""
-    followed: bool = False
+    allow_newest: bool = False
     """Whether more is sent behind the history, and nothing else made room for it: then even what is
     newest may go."""
 
     @property
-    def history(self) -> Vector:
+    def history(self) -> PersistentVector:
         """The incremental zone: what may be cut."""
         return self.zones.incremental
 
-    def tokens(self, records: Iterable[Record]) -> int:
+    def tokens(self, records: Iterable[StoredMessage]) -> int:
         """Tokens of these messages."""
         return sum(map(self.count, records))
 
-    def protected(self) -> frozenset[int]:
+    def pinned_indexes(self) -> frozenset[int]:
         """Indexes of the messages that stay in the history wherever it is cut."""
-        if not self.zones.protects:
+        if not self.zones.has_pinned:
             return frozenset()
-        room = self.budget if self.room is None else self.room
-        return in_use(self.history, self.count, room // 2)
+        room = self.budget if self.window_budget is None else self.window_budget
+        return pinned_indexes(self.history, self.count, room // 2)
 
-    def split(self, cut: int) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    def split(self, cut: int) -> tuple[tuple[StoredMessage, ...], tuple[StoredMessage, ...]]:
         """Of the first `cut` messages those that go, and those that stay all the same."""
-        protected = self.protected()
-        older = tuple(self.history.take(cut))
+        protected = self.pinned_indexes()
+        older = tuple(self.history.head(cut))
         gone = tuple(record for i, record in enumerate(older) if i not in protected)
         return gone, tuple(record for i, record in enumerate(older) if i in protected)
 
     def _cuts(self) -> Iterator[int]:
-        return cuts(self.history, self.zones.open_calls)
+        return legal_cuts(self.history, self.zones.open_calls)
 
     @property
     def _newest(self) -> int:
-        return len(self.history) - (0 if self.followed else 1)
+        return len(self.history) - (0 if self.allow_newest else 1)
 
     def newest_cut(self, *, keep: int) -> int:
         """The newest legal cut that leaves at least `keep` messages, and the newest group.
@@ -67,15 +67,15 @@ class View:
         """
         latest = min(len(self.history) - keep, self._newest)
         cut = next((cut for cut in self._cuts() if cut <= latest), 0)
-        return cut if _frees(cut, self.protected()) else 0
+        return cut if _frees_anything(cut, self.pinned_indexes()) else 0
 
-    def fitting_cut(self, room: int) -> int:
+    def oldest_cut_within(self, room: int) -> int:
         """The oldest legal cut whose rest takes at most `room` tokens; the newest group stays.
 
         What is protected takes its part of the room. 0 if nothing needs to go, or nothing would.
         Counts the history from its end, and no further than `room` reaches.
         """
-        protected = self.protected()
+        protected = self.pinned_indexes()
         sizes = _sizes_from_end(self, protected)
         found = 0
         for cut in self._cuts():
@@ -88,14 +88,14 @@ class View:
                 break
         else:
             return 0
-        return found if _frees(found, protected) else 0
+        return found if _frees_anything(found, protected) else 0
 
 
-def _frees(cut: int, protected: frozenset[int]) -> bool:
+def _frees_anything(cut: int, protected: frozenset[int]) -> bool:
     return sum(1 for index in protected if index < cut) < cut
 
 
-def _sizes_from_end(view: View, protected: frozenset[int]) -> Callable[[int], int]:
+def _sizes_from_end(view: PlanningView, protected: frozenset[int]) -> Callable[[int], int]:
     """Tokens that stay with a cut at an index, for indexes that come in falling order."""
     held = {index: view.count(view.history[index]) for index in protected}
     records = reversed(view.history)
@@ -112,7 +112,7 @@ def _sizes_from_end(view: View, protected: frozenset[int]) -> Callable[[int], in
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SummaryRequest:
     """A wish for a summary."""
 
     prompt: str
@@ -121,14 +121,14 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompressionPlan:
     """What should become of the zones."""
 
     cut: int = 0
     """How many of the oldest incremental messages go; the protected ones among them stay."""
-    replaced: Mapping[int, Record] = field(default_factory=dict[int, Record])
+    replaced: Mapping[int, StoredMessage] = field(default_factory=dict[int, StoredMessage])
     """Incremental messages that stay in a shorter form, by index."""
-    wish: Wish | None = None
+    summary: SummaryRequest | None = None
     """With it, what goes and the older summaries become one summary."""
 
 
@@ -136,7 +136,7 @@ class Strategy(ABC):
     """A way to make a history smaller. A frozen value; planning does no I/O."""
 
     @abstractmethod
-    def plan(self, view: View) -> Plan | None:
+    def plan(self, view: PlanningView) -> CompressionPlan | None:
         """What to do with `view`, or None if there is nothing to do.
 
         `cut` must be one of `groups.cuts`: anything else is refused with `CompressionError`.

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_context.compression.strategy import Plan, Strategy, View, Wish
+from agent_context.compression.strategy import (
+    CompressionPlan,
+    PlanningView,
+    Strategy,
+    SummaryRequest,
+)
 from agent_context.errors import InvalidOptions
 
 __all__ = ["PROMPT", "Summarize"]
@@ -36,7 +41,7 @@ class Summarize(Strategy):
         if self.target is not None and self.target < 1:
             raise InvalidOptions(f"Summarize: target is {self.target}, must be at least 1")
 
-    def plan(self, view: View) -> Plan | None:
+    def plan(self, view: PlanningView) -> CompressionPlan | None:
         """Cut before the newest `keep` messages and wish for a summary of the rest."""
         cut = view.newest_cut(keep=self.keep)
         if not cut:
@@ -44,4 +49,4 @@ class Summarize(Strategy):
         gone, _ = view.split(cut)
         replaced = view.tokens(view.zones.compressed) + view.tokens(gone)
         target = self.target or max(replaced // 4, _SMALLEST_TARGET)
-        return Plan(cut=cut, wish=Wish(self.prompt or PROMPT, target))
+        return CompressionPlan(cut=cut, summary=SummaryRequest(self.prompt or PROMPT, target))

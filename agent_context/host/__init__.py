@@ -1,7 +1,7 @@
 """The conversations of one process: found or made by id, parked when idle, let go of in order."""
 
-from agent_context.conversation.settings import Setup
-from agent_context.host.feed import Told
+from agent_context._actor.config import ConversationConfig
+from agent_context.host.change_feed import FeedChange
 from agent_context.host.host import Host
 
-__all__ = ["Host", "Setup", "Told"]
+__all__ = ["ConversationConfig", "FeedChange", "Host"]

@@ -11,26 +11,25 @@ from typing import Any, Final, Self
 
 import pykka
 
+from agent_context._actor.config import ConversationConfig
+from agent_context._runtime import Reply, SubscriberQueue, io_loop
+from agent_context._runtime.fork_safety import ProcessToken
+from agent_context._validation import check_type
 from agent_context.backend import ContextBackend
-from agent_context.checks import checked
-from agent_context.compression.editor import Editor
+from agent_context.compression.hook import CompressionHook
 from agent_context.compression.strategy import Strategy
-from agent_context.conversation.settings import Setup
-from agent_context.errors import AskTimeout, InvalidOptions, UsageMistake
+from agent_context.errors import AskTimeout, InvalidOptions, UsageError
 from agent_context.events import ChangeEvent
-from agent_context.host.feed import Told, told
-from agent_context.host.findings import findings
-from agent_context.host.house import House
-from agent_context.host.refs import HostedRef
-from agent_context.host.search import Search
-from agent_context.host.signals import Signals
+from agent_context.host.activation import ActivationRegistry, ActivationRequest
+from agent_context.host.change_feed import FeedChange, to_feed_change
+from agent_context.host.health import check_process
+from agent_context.host.hosted_ref import HostedRef
+from agent_context.host.signals import SignalDrain
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import Fork
 from agent_context.ref import ContextRef
-from agent_context.runtime import Delivery, Reply, io_loop
-from agent_context.runtime.process import Process
-from agent_context.stores.store import About, Finding, Store
+from agent_context.stores.store import ConversationInfo, HealthCheck, Store
 
 __all__ = ["Host"]
 
@@ -59,41 +58,41 @@ class Host:
     def __init__(
         self,
         store: Store,
-        backend: ContextBackend | Callable[[str], Setup],
+        backend: ContextBackend | Callable[[str], ConversationConfig],
         *,
         immutable: Iterable[Message] = (),
         options: SendOptions | None = None,
         on_change: Callable[[ChangeEvent], object] | None = None,
         compression: Strategy | None = None,
-        on_compressed: Editor | None = None,
+        on_compressed: CompressionHook | None = None,
         idle: float | None = 300.0,
         live: int = 5_000,
         close_store: bool = True,
     ) -> None:
         """Conversations begin as `AgentContext.start` begins them with these arguments.
 
-        A function in the place of the backend gives them for each id by itself, as a `Setup`.
+        A function in the place of the backend gives them for each id, as a `ConversationConfig`.
         `idle` is how long, in seconds, an unused one stays awake (None: for ever); past `live`
         conversations the longest unused are parked. A drain closes the store unless `close_store`
-        is False. Raises `UsageMistake`.
+        is False. Raises `UsageError`.
         """
-        self.store = checked("store", store, Store)
+        self.store = check_type("store", store, Store)
         self.backend = backend if isinstance(backend, ContextBackend) else None
         """What its conversations talk to; None if a function says that for each."""
         if live < 1 or (idle is not None and idle <= 0):
             raise InvalidOptions("live: a number from 1 on; idle: seconds, or None")
         if isinstance(backend, ContextBackend) or not callable(backend):
             said = tuple(immutable)
-            same = Setup(backend, options, said, compression, on_compressed, on_change)
-            same.settings()  # whether they are good
-            self._house = House(store, lambda _: same, limit=live)
+            same = ConversationConfig(backend, options, said, compression, on_compressed, on_change)
+            same.actor_config()  # whether they are good
+            self._registry = ActivationRegistry(store, lambda _: same, limit=live)
         else:
-            self._house = House(store, backend, limit=live)
-        self._home = Process.current
+            self._registry = ActivationRegistry(store, backend, limit=live)
+        self._home = ProcessToken.current
         self._limit, self._idle = live, idle
         self._close_store = close_store
-        self._subscribers: dict[str, Delivery[ChangeEvent]] = {}
-        self._signals: Signals | None = None
+        self._subscribers: dict[str, SubscriberQueue[ChangeEvent]] = {}
+        self._signals: SignalDrain | None = None
         self._sweep_later()
 
     def get(
@@ -102,55 +101,57 @@ class Host:
         """The conversation with this id; made if there is none, unless `create` is False.
 
         Waits at most `patience` seconds for another process to give it up. Raises
-        `OwnedElsewhere`, `UnknownConversation`, `ConversationDeleted` and other `StoreError`s,
+        `OwnedByAnotherProcess`, `UnknownConversation`, `ConversationDeleted`, other `StoreError`s,
         and `ConversationClosed` when the host drains.
         """
         try:
-            return self._search(conversation_id, create, patience).get(
+            return self._activate(conversation_id, create, patience).get(
                 timeout=patience + _ACTIVATION
             )
         except pykka.Timeout:
-            raise self._too_late(conversation_id) from None
+            raise self._timeout_error(conversation_id) from None
 
     async def aget(
         self, conversation_id: str, *, create: bool = True, patience: float = 0.0
     ) -> ContextRef:
         """`get` for event loops."""
-        search = self._search(conversation_id, create, patience)
+        search = self._activate(conversation_id, create, patience)
         try:
             async with asyncio.timeout(patience + _ACTIVATION):
                 return await search
         except TimeoutError:
             if search.done():
                 raise
-            raise self._too_late(conversation_id) from None
+            raise self._timeout_error(conversation_id) from None
 
     def fork(self, conversation_id: str, *, at: int | None = None) -> ContextRef:
         """Branch a conversation off; the same as asking it to `Fork`."""
         return self.get(conversation_id, create=False).ask(Fork(at))
 
-    def park(self, unused_for: float = 0.0, *, timeout: float = 10.0) -> bool:
+    def passivate(self, unused_for: float = 0.0, *, timeout: float = 10.0) -> bool:
         """Park at once what was not used for so many seconds, to have its memory back.
 
         False if that took longer than `timeout`. What is busy or has subscribers stays awake.
         """
-        return self._house.park(time.monotonic() - unused_for, timeout)
+        return self._registry.passivate_idle(time.monotonic() - unused_for, timeout)
 
-    def live(self) -> tuple[str, ...]:
+    def active_ids(self) -> tuple[str, ...]:
         """The ids of the conversations that are awake, without those that are being parked."""
-        return tuple(seat.id for seat in self._house.live() if not seat.asked)
+        return tuple(
+            slot.id for slot in self._registry.active_slots() if not slot.passivation_requested
+        )
 
-    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
+    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[ConversationInfo]:
         """What is known of all conversations of the store, awake or not, by id."""
         return self.store.conversations(after=after, limit=limit)
 
-    def about(self, conversation_id: str) -> About | None:
+    def info(self, conversation_id: str) -> ConversationInfo | None:
         """What is known of one; None for an unknown or deleted one."""
-        return self.store.about(conversation_id)
+        return self.store.info(conversation_id)
 
-    def annotate(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
+    def set_metadata(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
         """Replace its metadata, a JSON object. Raises `UnknownConversation`."""
-        self.store.annotate(conversation_id, metadata)
+        self.store.set_metadata(conversation_id, metadata)
 
     def delete(self, conversation_id: str) -> bool:
         """End it, and see to it that its id is never given out again; False if there is none.
@@ -161,12 +162,12 @@ class Host:
         deleted = self.store.delete(conversation_id)
         # Whoever woke it meanwhile is fenced: it can't keep anything, and has to end.
         self._stop(conversation_id)
-        self._house.forget(conversation_id)
+        self._registry.discard(conversation_id)
         return deleted
 
-    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Told]:
+    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[FeedChange]:
         """What happened in all conversations of the store behind a position, in order."""
-        return tuple(map(told, self.store.feed(after=after, limit=limit)))
+        return tuple(map(to_feed_change, self.store.feed(after=after, limit=limit)))
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
         """Call `callback` with every later change of every conversation here, in the order of each.
@@ -177,8 +178,8 @@ class Host:
         if not callable(callback):
             raise InvalidOptions(f"a subscriber is a callable, not {type(callback).__name__}")
         token = new_id()
-        self._subscribers[token] = Delivery(callback, capacity=_BEHIND)
-        self._house.listeners = tuple(self._subscribers.values())
+        self._subscribers[token] = SubscriberQueue(callback, capacity=_BEHIND)
+        self._registry.subscribers = tuple(self._subscribers.values())
         return token
 
     def unsubscribe(self, token: str) -> bool:
@@ -186,13 +187,13 @@ class Host:
         delivery = self._subscribers.pop(token, None)
         if delivery is None:
             return False
-        self._house.listeners = tuple(self._subscribers.values())
+        self._registry.subscribers = tuple(self._subscribers.values())
         delivery.close()
         return True
 
-    def check(self) -> Sequence[Finding]:
+    def health(self) -> Sequence[HealthCheck]:
         """Look at the store and at this process."""
-        return (*self.store.check(), *findings(self._house, self._limit))
+        return (*self.store.health(), *check_process(self._registry, self._limit))
 
     def drain(self, timeout: float = 30.0) -> bool:
         """End in good order: begin no more turns, let those that run finish, let go, close.
@@ -200,17 +201,17 @@ class Host:
         What runs or waits after `timeout` seconds is cut short by its abort policy; False if
         anything was. Harmless if it was done before.
         """
-        if self._home is not Process.current:
+        if self._home is not ProcessToken.current:
             return True  # in a forked child: all of it is the parent's
-        house = self._house
-        house.begin_to_drain()
-        for seat in house.live():
-            house.retire(seat)
-        finished = house.wait_until_empty(timeout)
+        registry = self._registry
+        registry.start_draining()
+        for slot in registry.active_slots():
+            registry.drain(slot)
+        finished = registry.wait_until_empty(timeout)
         if not finished:
-            for seat in house.live():
-                house.close(seat)
-            house.wait_until_empty(_GRACE)
+            for slot in registry.active_slots():
+                registry.stop(slot)
+            registry.wait_until_empty(_GRACE)
         self._close()
         return finished
 
@@ -229,8 +230,8 @@ class Host:
         A second signal ends it at once. Call this on the main thread.
         """
         if self._signals is not None:
-            raise UsageMistake("the signal handlers are installed already")
-        self._signals = Signals(signals, lambda: self.drain(timeout))
+            raise UsageError("the signal handlers are installed already")
+        self._signals = SignalDrain(signals, lambda: self.drain(timeout))
 
     def __enter__(self) -> Self:
         return self
@@ -244,20 +245,20 @@ class Host:
     async def __aexit__(self, *_: object) -> None:
         await self.adrain()
 
-    def _search(self, conversation_id: str, create: bool, patience: float) -> Reply[HostedRef]:  # noqa: FBT001
-        self._house.check_home()
-        search = Search(self._house, checked("id", conversation_id, str), patience)
+    def _activate(self, conversation_id: str, create: bool, patience: float) -> Reply[HostedRef]:  # noqa: FBT001
+        self._registry.check_home()
+        search = ActivationRequest(self._registry, check_type("id", conversation_id, str), patience)
         if create:
             search.begin()
         else:
-            search.known()
-        return search.found
+            search.begin_if_known()
+        return search.result
 
-    def _too_late(self, conversation_id: str) -> AskTimeout:
+    def _timeout_error(self, conversation_id: str) -> AskTimeout:
         return AskTimeout(f"conversation {conversation_id} could not be activated in time")
 
     def _stop(self, conversation_id: str) -> None:
-        ref = self._house.awake(conversation_id, _ACTIVATION)
+        ref = self._registry.get_active(conversation_id, _ACTIVATION)
         if ref is not None:
             ref.stop()
 
@@ -267,7 +268,7 @@ class Host:
         for delivery in self._subscribers.values():
             delivery.flush(_GRACE)
         if self._close_store:
-            self._house.access.close(_GRACE)
+            self._registry.access.close(_GRACE)
             self.store.close()
 
     def _sweep_later(self) -> None:
@@ -283,9 +284,9 @@ class Host:
         io_loop().call_later(pause, lambda: io_loop().offload(sweep))
 
     def _sweep(self) -> None:
-        if self._house.draining:
+        if self._registry.draining:
             return
         if self._idle is not None:
-            self._house.park(time.monotonic() - self._idle, 0)
-        self._house.make_room()
+            self._registry.passivate_idle(time.monotonic() - self._idle, 0)
+        self._registry.evict_idle()
         self._sweep_later()

@@ -8,17 +8,17 @@ from agent_context.imports.agents_sqlite import read_agents_sqlite
 from agent_context.imports.chatgpt import read_chatgpt
 from agent_context.imports.claude import read_claude
 from agent_context.imports.deepseek import read_deepseek
-from agent_context.imports.formats import Format, detect, read
-from agent_context.imports.jsonl import jsonl_pieces, read_jsonl, salvaged
+from agent_context.imports.detect import Format, detect, read
+from agent_context.imports.jsonl import jsonl_pieces, read_jsonl, recover_jsonl
 from agent_context.imports.jsonl_file import JsonlFile
-from agent_context.imports.result import Imported, ImportedConversation, Quarantined
+from agent_context.imports.result import ImportedConversation, ImportResult, Rejected
 
 __all__ = [
     "Format",
-    "Imported",
+    "ImportResult",
     "ImportedConversation",
     "JsonlFile",
-    "Quarantined",
+    "Rejected",
     "detect",
     "jsonl_pieces",
     "read",
@@ -27,5 +27,5 @@ __all__ = [
     "read_claude",
     "read_deepseek",
     "read_jsonl",
-    "salvaged",
+    "recover_jsonl",
 ]

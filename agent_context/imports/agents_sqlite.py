@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from agent_context.errors import ImportFailed
-from agent_context.imports.response_items import Row, messages_from
+from agent_context.imports.responses_api import Row, messages_from
 from agent_context.imports.result import (
-    Imported,
     ImportedConversation,
-    Quarantined,
-    collected,
-    moment,
+    ImportResult,
+    Rejected,
+    collect,
     own_ids,
+    parse_timestamp,
 )
 from agent_context.messages import Message
 
@@ -41,7 +41,7 @@ def read_agents_sqlite(
     vendor: str = "openai",
     sessions_table: str = "agent_sessions",
     messages_table: str = "agent_messages",
-) -> Imported:
+) -> ImportResult:
     """Each session as a conversation, all as they were at one moment.
 
     The file is only read, and may be in use. `vendor` is whose model wrote the answers: their
@@ -50,7 +50,7 @@ def read_agents_sqlite(
     import sqlite3
 
     file = Path(path)
-    tables = _quoted(sessions_table), _quoted(messages_table)
+    tables = _quote(sessions_table), _quote(messages_table)
     try:
         # A database that nobody has open is read without the files that even a reader would leave.
         if (at_rest := _state_at_rest(file)) is not None:
@@ -76,7 +76,7 @@ def _state_at_rest(path: Path) -> tuple[int, int] | None:
     return None if in_use else (found.st_mtime_ns, found.st_size)
 
 
-def _read(path: Path, how: str, vendor: str, tables: tuple[str, str]) -> Imported:
+def _read(path: Path, how: str, vendor: str, tables: tuple[str, str]) -> ImportResult:
     import sqlite3
 
     address = f"{path.absolute().as_uri()}?{how}"
@@ -86,16 +86,16 @@ def _read(path: Path, how: str, vendor: str, tables: tuple[str, str]) -> Importe
         # What is no UTF-8 is to be reported, not to end the import.
         database.text_factory = bytes
         database.execute("BEGIN")
-        return collected(_sessions(database, vendor, *tables))
+        return collect(_sessions(database, vendor, *tables))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 def _sessions(
     database: sqlite3.Connection, vendor: str, sessions: str, messages: str
-) -> Iterator[ImportedConversation | Quarantined]:
+) -> Iterator[ImportedConversation | Rejected]:
     # A table's name can't be a parameter of a query: it is quoted.
     named = (
         f"SELECT said.session_id, s.created_at FROM "  # noqa: S608
@@ -108,23 +108,23 @@ def _sessions(
     )
     for name, created in database.execute(named).fetchall():
         rows = database.execute(said, (name,)).fetchall()
-        yield from _session(_text(name), moment(_text(created)), rows, vendor)
+        yield from _session(_text(name), parse_timestamp(_text(created)), rows, vendor)
 
 
 def _session(
     name: str, created: datetime | None, rows: list[tuple[Any, ...]], vendor: str
-) -> Iterator[ImportedConversation | Quarantined]:
+) -> Iterator[ImportedConversation | Rejected]:
     said: list[tuple[Message, datetime | None]] = []
     items: list[Row] = []
     for number, data, written in rows:
         where = f"session {name!r}, row {number}"
         item = _item(data, where)
-        if isinstance(item, Quarantined):
+        if isinstance(item, Rejected):
             yield item
         else:
-            items.append((where, item, moment(_text(written))))
+            items.append((where, item, parse_timestamp(_text(written))))
     for piece in messages_from(items, vendor):
-        if isinstance(piece, Quarantined):
+        if isinstance(piece, Rejected):
             yield piece
         else:
             said.append(piece)
@@ -136,15 +136,15 @@ def _session(
     )
 
 
-def _item(data: object, where: str) -> dict[str, Any] | Quarantined:
+def _item(data: object, where: str) -> dict[str, Any] | Rejected:
     raw = data if isinstance(data, bytes) else str(data).encode()
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        return Quarantined(where, raw, f"not JSON: {error}")
+        return Rejected(where, raw, f"not JSON: {error}")
     if not isinstance(value, dict):
         why = f"an object is expected, not {type(value).__name__}"
-        return Quarantined(where, raw, why)
+        return Rejected(where, raw, why)
     return cast("dict[str, Any]", value)
 
 

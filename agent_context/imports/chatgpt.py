@@ -13,12 +13,18 @@ from typing import Any
 
 import orjson
 
-from agent_context.imports.documents import Exported, read_export
-from agent_context.imports.result import Imported, ImportedConversation, Quarantined, moment, raw_of
-from agent_context.imports.transcript import Transcript, conversation_of
-from agent_context.imports.tree import branches
+from agent_context.imports.branches import branches
+from agent_context.imports.export_archive import Exported, read_export
+from agent_context.imports.result import (
+    ImportedConversation,
+    ImportResult,
+    Rejected,
+    parse_timestamp,
+    raw_of,
+)
+from agent_context.imports.transcript import TranscriptBuilder, build_conversation
 from agent_context.messages import FinishReason, Role, ToolCall
-from agent_context.wire.payload import items_in, mapping_in
+from agent_context.wire.lenient_json import as_list, as_mapping
 
 __all__ = ["chatgpt_conversation", "read_chatgpt"]
 
@@ -43,7 +49,7 @@ _FINISHED = {
 }
 
 
-def read_chatgpt(path: str | os.PathLike[str]) -> Imported:
+def read_chatgpt(path: str | os.PathLike[str]) -> ImportResult:
     """The conversations of an export, along the branch that was shown last.
 
     What the service hid from the user but not from the model, such as custom instructions, is
@@ -53,38 +59,38 @@ def read_chatgpt(path: str | os.PathLike[str]) -> Imported:
     return read_export(path, chatgpt_conversation)
 
 
-def chatgpt_conversation(exported: Exported) -> Iterator[ImportedConversation | Quarantined]:
+def chatgpt_conversation(exported: Exported) -> Iterator[ImportedConversation | Rejected]:
     """One conversation of an export."""
-    nodes = {name: mapping_in(node) for name, node in mapping_in(exported, "mapping").items()}
+    nodes = {name: as_mapping(node) for name, node in as_mapping(exported, "mapping").items()}
     parents = {name: _text(node.get("parent")) or None for name, node in nodes.items()}
     for name, node in nodes.items():
         if unread := _unread(node):
-            yield Quarantined(f"message {name}", raw_of(node.get("message")), unread)
+            yield Rejected(f"message {name}", raw_of(node.get("message")), unread)
 
-    def told(way: list[str]) -> Transcript:
-        transcript = Transcript("openai")
+    def build_transcript(way: list[str]) -> TranscriptBuilder:
+        transcript = TranscriptBuilder("openai")
         for name in way:
-            _tell(mapping_in(nodes[name], "message"), name, transcript)
+            _add_to_transcript(as_mapping(nodes[name], "message"), name, transcript)
         return transcript
 
-    yield from conversation_of(
+    yield from build_conversation(
         branches(parents, _text(exported.get("current_node"))),
-        told,
+        build_transcript,
         id=_text(exported.get("conversation_id")) or _text(exported.get("id")),
         title=_text(exported.get("title")),
-        created=moment(exported.get("create_time")),
+        created=parse_timestamp(exported.get("create_time")),
     )
 
 
 def _unread(node: _Node) -> str | None:
     """Why a node's message can't be told."""
-    message = mapping_in(node, "message")
+    message = as_mapping(node, "message")
     if not message:
         return None
-    role = _text(mapping_in(message, "author").get("role"))
+    role = _text(as_mapping(message, "author").get("role"))
     if role not in set(Role):
         return f"the role {role!r} is not known"
-    content = mapping_in(message, "content")
+    content = as_mapping(message, "content")
     kind = _text(content.get("content_type"))
     known = kind in _TEXTS or kind in {"thoughts", "reasoning_recap"}
     if known or "parts" in content or "text" in content:
@@ -92,39 +98,39 @@ def _unread(node: _Node) -> str | None:
     return f"the content type {kind!r} is not known"
 
 
-def _tell(message: _Node, name: str, transcript: Transcript) -> None:
-    author, content = mapping_in(message, "author"), mapping_in(message, "content")
-    transcript.time = moment(message.get("create_time"))
-    transcript.model = _text(mapping_in(message, "metadata").get("model_slug"))
+def _add_to_transcript(message: _Node, name: str, transcript: TranscriptBuilder) -> None:
+    author, content = as_mapping(message, "author"), as_mapping(message, "content")
+    transcript.time = parse_timestamp(message.get("create_time"))
+    transcript.model = _text(as_mapping(message, "metadata").get("model_slug"))
     kind, text = _text(content.get("content_type")), _content(message)
     match author.get("role"):
         case _ if kind == "reasoning_recap":
             pass  # how long the model thought, for the user
         case "user" if kind in {"user_editable_context", "model_editable_context"}:
-            transcript.heard(Role.SYSTEM, text, name)
+            transcript.add_user(Role.SYSTEM, text, name)
         case "user":
-            transcript.heard(Role.USER, text, name)
+            transcript.add_user(Role.USER, text, name)
         case "system":
-            transcript.heard(Role.SYSTEM, text or _instructions(message), name)
+            transcript.add_user(Role.SYSTEM, text or _instructions(message), name)
         case "tool":
-            transcript.returned(text, _text(author.get("name")), name)
+            transcript.add_result(text, _text(author.get("name")), name)
         case "assistant" if kind == "thoughts":
-            for thought in items_in(content.get("thoughts")):
-                transcript.thought(_joined(mapping_in(thought), ("summary", "content")))
+            for thought in as_list(content.get("thoughts")):
+                transcript.add_reasoning(_join(as_mapping(thought), ("summary", "content")))
         case "assistant" if (tool := _text(message.get("recipient"))) not in {"", "all"}:
-            transcript.called(ToolCall(id=name, name=tool, arguments=_arguments(text)), name)
+            transcript.add_call(ToolCall(id=name, name=tool, arguments=_arguments(text)), name)
         case "assistant":
-            transcript.said(text, name, finish=_finish(message))
+            transcript.add_assistant(text, name, finish=_finish(message))
         case _:
             pass
 
 
 def _content(message: _Node) -> str:
-    content = mapping_in(message, "content")
+    content = as_mapping(message, "content")
     kind = _text(content.get("content_type"))
     if kind in _TEXTS:
-        return _joined(content, _TEXTS[kind])
-    parts = [_part(part) for part in items_in(content.get("parts"))]
+        return _join(content, _TEXTS[kind])
+    parts = [_part(part) for part in as_list(content.get("parts"))]
     return "\n".join(filter(None, parts)) or _text(content.get("text"))
 
 
@@ -132,11 +138,11 @@ def _part(part: object) -> str:
     """Text as it is; of anything else what it is, and where the export has it."""
     if isinstance(part, str):
         return part
-    fields = mapping_in(part)
+    fields = as_mapping(part)
     if text := _text(fields.get("text")):
         return text
     kind = _text(fields.get("content_type")).removesuffix("_asset_pointer")
-    pointer = fields.get("asset_pointer") or mapping_in(fields, "audio_asset_pointer").get(
+    pointer = fields.get("asset_pointer") or as_mapping(fields, "audio_asset_pointer").get(
         "asset_pointer"
     )
     return f"[{' '.join(filter(None, (kind, _text(pointer))))}]"
@@ -144,8 +150,8 @@ def _part(part: object) -> str:
 
 def _instructions(message: _Node) -> str:
     """What the user has set for all conversations, in exports before 2025."""
-    data = mapping_in(mapping_in(message, "metadata"), "user_context_message_data")
-    return _joined(data, ("about_user_message", "about_model_message"))
+    data = as_mapping(as_mapping(message, "metadata"), "user_context_message_data")
+    return _join(data, ("about_user_message", "about_model_message"))
 
 
 def _arguments(text: str) -> str:
@@ -160,11 +166,11 @@ def _arguments(text: str) -> str:
 def _finish(message: _Node) -> FinishReason | None:
     if message.get("status") == "in_progress":
         return FinishReason.INTERRUPTED
-    details = mapping_in(mapping_in(message, "metadata"), "finish_details")
+    details = as_mapping(as_mapping(message, "metadata"), "finish_details")
     return _FINISHED.get(_text(details.get("type")))
 
 
-def _joined(fields: _Node, names: tuple[str, ...]) -> str:
+def _join(fields: _Node, names: tuple[str, ...]) -> str:
     return "\n".join(filter(None, (_text(fields.get(name)) for name in names)))
 
 

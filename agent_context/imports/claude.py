@@ -11,12 +11,18 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent_context.imports.documents import Exported, read_export
-from agent_context.imports.result import Imported, ImportedConversation, Quarantined, moment, raw_of
-from agent_context.imports.transcript import Transcript, conversation_of
-from agent_context.imports.tree import branches
+from agent_context.imports.branches import branches
+from agent_context.imports.export_archive import Exported, read_export
+from agent_context.imports.result import (
+    ImportedConversation,
+    ImportResult,
+    Rejected,
+    parse_timestamp,
+    raw_of,
+)
+from agent_context.imports.transcript import TranscriptBuilder, build_conversation
 from agent_context.messages import Role, ToolCall
-from agent_context.wire.payload import items_in, mapping_in
+from agent_context.wire.lenient_json import as_list, as_mapping
 
 __all__ = ["claude_conversation", "read_claude"]
 
@@ -26,7 +32,7 @@ _KNOWN = frozenset({"text", "thinking", "tool_result", "tool_use"})
 _SENDERS = frozenset({"assistant", "human"})
 
 
-def read_claude(path: str | os.PathLike[str]) -> Imported:
+def read_claude(path: str | os.PathLike[str]) -> ImportResult:
     """The conversations of an export, along the branch that was shown last.
 
     What attached files hold is a part of the message; pictures are named. Raises `ImportFailed`.
@@ -34,25 +40,25 @@ def read_claude(path: str | os.PathLike[str]) -> Imported:
     return read_export(path, claude_conversation)
 
 
-def claude_conversation(exported: Exported) -> Iterator[ImportedConversation | Quarantined]:
+def claude_conversation(exported: Exported) -> Iterator[ImportedConversation | Rejected]:
     """One conversation of an export."""
-    found = [mapping_in(each) for each in items_in(exported.get("chat_messages"))]
+    found = [as_mapping(each) for each in as_list(exported.get("chat_messages"))]
     nodes = {_text(each.get("uuid")) or f"message-{n}": each for n, each in enumerate(found)}
     yield from _unread(nodes)
 
-    def told(way: list[str]) -> Transcript:
-        transcript = Transcript("anthropic")
+    def build_transcript(way: list[str]) -> TranscriptBuilder:
+        transcript = TranscriptBuilder("anthropic")
         transcript.model = _text(exported.get("model"))
         for name in way:
-            _tell(nodes[name], name, transcript)
+            _add_to_transcript(nodes[name], name, transcript)
         return transcript
 
-    yield from conversation_of(
+    yield from build_conversation(
         branches(_parents(nodes), _text(exported.get("current_leaf_message_uuid"))),
-        told,
+        build_transcript,
         id=_text(exported.get("uuid")),
         title=_text(exported.get("name")),
-        created=moment(exported.get("created_at")),
+        created=parse_timestamp(exported.get("created_at")),
     )
 
 
@@ -63,48 +69,48 @@ def _parents(nodes: Mapping[str, _Node]) -> dict[str, str | None]:
     return dict(zip(nodes, (None, *nodes), strict=False))
 
 
-def _unread(nodes: Mapping[str, _Node]) -> Iterator[Quarantined]:
+def _unread(nodes: Mapping[str, _Node]) -> Iterator[Rejected]:
     for name, node in nodes.items():
         if (sender := _text(node.get("sender"))) not in _SENDERS:
             why = f"the sender {sender!r} is not known"
-            yield Quarantined(f"message {name}", raw_of(node), why)
+            yield Rejected(f"message {name}", raw_of(node), why)
             continue
-        for block in map(mapping_in, items_in(node.get("content"))):
+        for block in map(as_mapping, as_list(node.get("content"))):
             if _text(block.get("type")) not in _KNOWN:
                 why = f"a block of the type {block.get('type')!r} is nothing that was said"
-                yield Quarantined(f"message {name}", raw_of(block), why)
+                yield Rejected(f"message {name}", raw_of(block), why)
 
 
-def _tell(node: _Node, name: str, transcript: Transcript) -> None:
-    transcript.time = moment(node.get("created_at"))
-    blocks = [mapping_in(block) for block in items_in(node.get("content"))]
+def _add_to_transcript(node: _Node, name: str, transcript: TranscriptBuilder) -> None:
+    transcript.time = parse_timestamp(node.get("created_at"))
+    blocks = [as_mapping(block) for block in as_list(node.get("content"))]
     blocks = blocks or [{"type": "text", "text": node.get("text")}]
     match node.get("sender"):
         case "human":
             texts = [_text(block.get("text")) for block in blocks]
-            transcript.heard(Role.USER, "\n\n".join(filter(None, (*texts, *_files(node)))), name)
+            transcript.add_user(Role.USER, "\n\n".join(filter(None, (*texts, *_files(node)))), name)
         case "assistant":
             for number, block in enumerate(blocks):
-                _tell_block(block, f"{name}/{number}" if number else name, transcript)
+                _add_block(block, f"{name}/{number}" if number else name, transcript)
         case _:
             pass
 
 
-def _tell_block(block: _Node, name: str, transcript: Transcript) -> None:
+def _add_block(block: _Node, name: str, transcript: TranscriptBuilder) -> None:
     match block.get("type"):
         case "text":
-            transcript.said(_text(block.get("text")), name)
+            transcript.add_assistant(_text(block.get("text")), name)
         case "thinking":
-            transcript.thought(_text(block.get("thinking")))
+            transcript.add_reasoning(_text(block.get("thinking")))
         case "tool_use":
             tool, arguments = _text(block.get("name")), raw_of(block.get("input") or {})
             call_id = _text(block.get("id")) or name
             call = ToolCall(id=call_id, name=tool, arguments=arguments.decode())
-            transcript.called(call, name)
+            transcript.add_call(call, name)
         case "tool_result":
             result, tool = _result(block.get("content")), _text(block.get("name"))
             answered = _text(block.get("tool_use_id"))
-            transcript.returned(result, tool, name, call_id=answered)
+            transcript.add_result(result, tool, name, call_id=answered)
         case _:
             pass
 
@@ -112,15 +118,15 @@ def _tell_block(block: _Node, name: str, transcript: Transcript) -> None:
 def _result(content: object) -> str:
     if isinstance(content, str):
         return content
-    parts = map(mapping_in, items_in(content))
+    parts = map(as_mapping, as_list(content))
     return "\n".join(_text(part.get("text")) or f"[{part.get('type')}]" for part in parts)
 
 
 def _files(node: _Node) -> Iterator[str]:
-    for each in map(mapping_in, items_in(node.get("attachments"))):
+    for each in map(as_mapping, as_list(node.get("attachments"))):
         content = _text(each.get("extracted_content"))
         yield f"[file {_text(each.get('file_name'))}]" + (f"\n{content}" if content else "")
-    for each in map(mapping_in, items_in(node.get("files"))):
+    for each in map(as_mapping, as_list(node.get("files"))):
         yield f"[file {_text(each.get('file_name'))}]"
 
 

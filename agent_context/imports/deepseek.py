@@ -10,12 +10,18 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent_context.imports.documents import Exported, read_export
-from agent_context.imports.result import Imported, ImportedConversation, Quarantined, moment, raw_of
-from agent_context.imports.transcript import Transcript, conversation_of
-from agent_context.imports.tree import branches
+from agent_context.imports.branches import branches
+from agent_context.imports.export_archive import Exported, read_export
+from agent_context.imports.result import (
+    ImportedConversation,
+    ImportResult,
+    Rejected,
+    parse_timestamp,
+    raw_of,
+)
+from agent_context.imports.transcript import TranscriptBuilder, build_conversation
 from agent_context.messages import Role
-from agent_context.wire.payload import items_in, mapping_in
+from agent_context.wire.lenient_json import as_list, as_mapping
 
 __all__ = ["deepseek_conversation", "read_deepseek"]
 
@@ -24,7 +30,7 @@ _Node = Mapping[str, Any]
 _KNOWN = frozenset({"REQUEST", "RESPONSE", "TEMPLATE_RESPONSE", "THINK"})
 
 
-def read_deepseek(path: str | os.PathLike[str]) -> Imported:
+def read_deepseek(path: str | os.PathLike[str]) -> ImportResult:
     """The conversations of an export, along the branch that was written last.
 
     What was searched is not in a conversation, but reported. Raises `ImportFailed`.
@@ -32,47 +38,47 @@ def read_deepseek(path: str | os.PathLike[str]) -> Imported:
     return read_export(path, deepseek_conversation)
 
 
-def deepseek_conversation(exported: Exported) -> Iterator[ImportedConversation | Quarantined]:
+def deepseek_conversation(exported: Exported) -> Iterator[ImportedConversation | Rejected]:
     """One conversation of an export."""
-    nodes = {name: mapping_in(node) for name, node in mapping_in(exported, "mapping").items()}
+    nodes = {name: as_mapping(node) for name, node in as_mapping(exported, "mapping").items()}
     parents = {name: _text(node.get("parent")) or None for name, node in nodes.items()}
     for name, node in nodes.items():
         for fragment in _fragments(node):
             if _text(fragment.get("type")) not in _KNOWN:
                 why = f"a fragment of the type {fragment.get('type')!r} is nothing that was said"
-                yield Quarantined(f"message {name}", raw_of(fragment), why)
+                yield Rejected(f"message {name}", raw_of(fragment), why)
 
-    def told(way: list[str]) -> Transcript:
-        transcript = Transcript("deepseek")
+    def build_transcript(way: list[str]) -> TranscriptBuilder:
+        transcript = TranscriptBuilder("deepseek")
         for name in way:
-            _tell(nodes[name], name, transcript)
+            _add_to_transcript(nodes[name], name, transcript)
         return transcript
 
-    yield from conversation_of(
+    yield from build_conversation(
         branches(parents),
-        told,
+        build_transcript,
         id=_text(exported.get("id")),
         title=_text(exported.get("title")),
-        created=moment(exported.get("inserted_at")),
+        created=parse_timestamp(exported.get("inserted_at")),
     )
 
 
 def _fragments(node: _Node) -> list[_Node]:
-    return [mapping_in(each) for each in items_in(mapping_in(node, "message").get("fragments"))]
+    return [as_mapping(each) for each in as_list(as_mapping(node, "message").get("fragments"))]
 
 
-def _tell(node: _Node, name: str, transcript: Transcript) -> None:
-    message = mapping_in(node, "message")
-    transcript.time = moment(message.get("inserted_at"))
+def _add_to_transcript(node: _Node, name: str, transcript: TranscriptBuilder) -> None:
+    message = as_mapping(node, "message")
+    transcript.time = parse_timestamp(message.get("inserted_at"))
     transcript.model = _text(message.get("model"))
     texts: dict[str, list[str]] = {}
     for fragment in _fragments(node):
         texts.setdefault(_text(fragment.get("type")), []).append(_text(fragment.get("content")))
-    files = [_file(mapping_in(each)) for each in items_in(message.get("files"))]
-    transcript.heard(Role.USER, "\n".join((*files, *texts.get("REQUEST", ()))), name)
-    transcript.thought("\n\n".join(texts.get("THINK", ())))
+    files = [_file(as_mapping(each)) for each in as_list(message.get("files"))]
+    transcript.add_user(Role.USER, "\n".join((*files, *texts.get("REQUEST", ()))), name)
+    transcript.add_reasoning("\n\n".join(texts.get("THINK", ())))
     answer = (*texts.get("RESPONSE", ()), *texts.get("TEMPLATE_RESPONSE", ()))
-    transcript.said("\n\n".join(answer), name)
+    transcript.add_assistant("\n\n".join(answer), name)
 
 
 def _file(fields: _Node) -> str:

@@ -13,44 +13,44 @@ from typing import Any, cast
 
 import orjson
 
+from agent_context._context.stored_message import from_message
+from agent_context._context.zones import Zone
 from agent_context.errors import ImportFailed, InvalidMessage
-from agent_context.imports.lines import objects_in
+from agent_context.imports.lenient_jsonl import objects_in
 from agent_context.imports.result import (
-    Imported,
     ImportedConversation,
-    Quarantined,
-    collected,
-    moment,
+    ImportResult,
+    Rejected,
+    collect,
     own_ids,
+    parse_timestamp,
     raw_of,
 )
 from agent_context.messages import Message
-from agent_context.records import record_of
-from agent_context.wire.payload import items_in
-from agent_context.zones import Zone
+from agent_context.wire.lenient_json import as_list
 
-__all__ = ["jsonl_pieces", "read_jsonl", "salvaged"]
+__all__ = ["jsonl_pieces", "read_jsonl", "recover_jsonl"]
 
 _FORMAT = 1
 
 
-def read_jsonl(path: str | os.PathLike[str]) -> Imported:
+def read_jsonl(path: str | os.PathLike[str]) -> ImportResult:
     """The conversations of a file, line by line.
 
     Raises `ImportFailed` if the file can't be opened or was written by a newer version.
     """
     try:
         with Path(path).open("rb") as file:
-            return collected(jsonl_pieces(file))
+            return collect(jsonl_pieces(file))
     except OSError as error:
         raise ImportFailed(0, f"{os.fspath(path)}: {error.strerror}") from error
 
 
-def jsonl_pieces(lines: Iterable[bytes]) -> Iterator[ImportedConversation | Quarantined]:
+def jsonl_pieces(lines: Iterable[bytes]) -> Iterator[ImportedConversation | Rejected]:
     """The pieces as they come: conversations of a line each, and last the one of all messages."""
     said: list[Message] = []
     for piece in objects_in(lines):
-        if isinstance(piece, Quarantined):
+        if isinstance(piece, Rejected):
             yield piece
             continue
         number, fields = piece
@@ -68,15 +68,15 @@ def jsonl_pieces(lines: Iterable[bytes]) -> Iterator[ImportedConversation | Quar
         yield ImportedConversation(tuple(own_ids(said)))
 
 
-def salvaged(text: bytes) -> tuple[str, tuple[Quarantined, ...]]:
+def recover_jsonl(text: bytes) -> tuple[str, tuple[Rejected, ...]]:
     """What of a broken export can be read, as a text that `FromJsonl` takes, and what can't be.
 
     Zones and ids stay. Of lines that hold a whole conversation there is nothing in it.
     """
     kept: list[tuple[Zone | None, Message]] = []
-    quarantined: list[Quarantined] = []
+    quarantined: list[Rejected] = []
     for piece in objects_in(text.splitlines(keepends=False)):
-        if isinstance(piece, Quarantined):
+        if isinstance(piece, Rejected):
             quarantined.append(piece)
             continue
         number, fields = piece
@@ -85,14 +85,14 @@ def salvaged(text: bytes) -> tuple[str, tuple[Quarantined, ...]]:
             continue
         tag = _text(fields.get("zone"))
         message = _message(fields, f"line {number}")
-        if isinstance(message, Quarantined):
+        if isinstance(message, Rejected):
             quarantined.append(message)
         else:
             kept.append((Zone(tag) if tag in set(Zone) else None, message))
     lines = [orjson.dumps({"agent_context": _FORMAT})]
     messages = own_ids(message for _, message in kept)
     for (zone, _), message in zip(kept, messages, strict=True):
-        lines.append(record_of(message).line(**({"zone": zone.value} if zone else {})))
+        lines.append(from_message(message).to_json_line(**({"zone": zone.value} if zone else {})))
     return b"\n".join((*lines, b"")).decode(), tuple(quarantined)
 
 
@@ -103,17 +103,15 @@ def _check_header(fields: dict[str, Any], number: int) -> None:
         )
 
 
-def _conversation(
-    fields: dict[str, Any], number: int
-) -> Iterator[ImportedConversation | Quarantined]:
+def _conversation(fields: dict[str, Any], number: int) -> Iterator[ImportedConversation | Rejected]:
     where = f"line {number}"
     said: list[Message] = []
     found = fields["messages"]
     is_list = isinstance(found, list)
     if not is_list:
         why = f"messages: a list is expected, not {type(found).__name__}"
-        yield Quarantined(where, raw_of(fields), why)
-    for index, item in enumerate(items_in(found)):
+        yield Rejected(where, raw_of(fields), why)
+    for index, item in enumerate(as_list(found)):
         message = _message(item, f"{where}, message {index}")
         if isinstance(message, Message):
             said.append(message)
@@ -123,21 +121,21 @@ def _conversation(
         tuple(own_ids(said)),
         id=_text(fields.get("id")),
         title=_text(fields.get("title")),
-        created=moment(fields.get("created")),
+        created=parse_timestamp(fields.get("created")),
     )
 
 
-def _message(item: object, where: str) -> Message | Quarantined:
+def _message(item: object, where: str) -> Message | Rejected:
     if not isinstance(item, dict):
         why = f"an object is expected, not {type(item).__name__}"
-        return Quarantined(where, raw_of(item), why)
+        return Rejected(where, raw_of(item), why)
     fields = cast("dict[str, Any]", item)
     try:
         message = Message.model_validate({k: v for k, v in fields.items() if k != "zone"})
         if message.model_extra:
-            record_of(message)  # refuses what a text that was mended may hold
+            from_message(message)  # refuses what a text that was mended may hold
     except InvalidMessage as error:
-        return Quarantined(where, raw_of(fields), str(error))
+        return Rejected(where, raw_of(fields), str(error))
     return message
 
 

@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from agent_context._context.stored_message import from_message
 from agent_context.errors import StoreUnavailable
 from agent_context.imports.jsonl import read_jsonl
-from agent_context.imports.lines import objects_in
-from agent_context.imports.result import Imported, Quarantined, raw_of
+from agent_context.imports.lenient_jsonl import objects_in
+from agent_context.imports.result import ImportResult, Rejected, raw_of
 from agent_context.messages import Message
-from agent_context.records import record_of
 
 __all__ = ["JsonlFile"]
 
@@ -38,21 +38,21 @@ class JsonlFile:
         """Where broken ends of the file are put, one after the other."""
         return self.path.with_name(f"{self.path.name}.torn")
 
-    def read(self) -> Imported:
+    def read(self) -> ImportResult:
         """What the file holds, broken lines reported; of a missing one nothing."""
-        return read_jsonl(self.path) if self.path.exists() else Imported(())
+        return read_jsonl(self.path) if self.path.exists() else ImportResult(())
 
     def messages(self) -> tuple[Message, ...]:
         """All messages that can be read."""
         return tuple(said for each in self.read().conversations for said in each.messages)
 
-    def append(self, messages: Iterable[Message]) -> tuple[Quarantined, ...]:
+    def append(self, messages: Iterable[Message]) -> tuple[Rejected, ...]:
         """Add messages, which are on the disk when this returns.
 
         If the last line was cut off, what there is of it goes to the file `torn` and is reported,
         so that the next line is whole. Raises `StoreUnavailable`; nothing is added then.
         """
-        text = b"".join(record_of(message).line() + b"\n" for message in messages)
+        text = b"".join(from_message(message).to_json_line() + b"\n" for message in messages)
         try:
             with self._lock, self._open() as file:
                 _lock(file)
@@ -70,13 +70,13 @@ class JsonlFile:
             _sync_directory(self.path.parent)
         return file
 
-    def _mend(self, file: io.FileIO) -> tuple[Quarantined, ...]:
+    def _mend(self, file: io.FileIO) -> tuple[Rejected, ...]:
         """End the file with a whole line."""
         start, tail = _last_line(file)
         if not tail:
             return ()
         pieces = list(objects_in([tail]))
-        broken = tuple(piece for piece in pieces if isinstance(piece, Quarantined))
+        broken = tuple(piece for piece in pieces if isinstance(piece, Rejected))
         if not broken:
             _add(file, b"\n")  # whole, but for its end
             return ()
@@ -89,7 +89,7 @@ class JsonlFile:
         file.truncate(start)
         _add(file, whole)
         where = f"{self.path}, byte {start}"
-        return tuple(Quarantined(where, piece.raw, piece.why) for piece in broken)
+        return tuple(Rejected(where, piece.raw, piece.why) for piece in broken)
 
 
 def _last_line(file: io.FileIO) -> tuple[int, bytes]:

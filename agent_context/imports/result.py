@@ -12,12 +12,12 @@ import orjson
 from agent_context.messages import Message, MessageId, new_id
 
 __all__ = [
-    "Imported",
+    "ImportResult",
     "ImportedConversation",
-    "Quarantined",
-    "collected",
-    "moment",
+    "Rejected",
+    "collect",
     "own_ids",
+    "parse_timestamp",
     "raw_of",
 ]
 
@@ -38,7 +38,7 @@ class ImportedConversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
+class Rejected:
     """A piece that could not be read, and is in no conversation unless `why` says so."""
 
     where: str
@@ -48,23 +48,23 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """All that could be read, and all that couldn't."""
 
     conversations: tuple[ImportedConversation, ...]
-    quarantined: tuple[Quarantined, ...] = ()
+    quarantined: tuple[Rejected, ...] = ()
 
 
-def collected(pieces: Iterable[ImportedConversation | Quarantined]) -> Imported:
+def collect(pieces: Iterable[ImportedConversation | Rejected]) -> ImportResult:
     """The pieces by what they are; conversations in which nothing is said are left out."""
     found: list[ImportedConversation] = []
-    quarantined: list[Quarantined] = []
+    quarantined: list[Rejected] = []
     for piece in pieces:
-        if isinstance(piece, Quarantined):
+        if isinstance(piece, Rejected):
             quarantined.append(piece)
         elif piece.messages:
             found.append(piece)
-    return Imported(tuple(found), tuple(quarantined))
+    return ImportResult(tuple(found), tuple(quarantined))
 
 
 def own_ids(messages: Iterable[Message]) -> Iterator[Message]:
@@ -85,7 +85,7 @@ def raw_of(value: object) -> bytes:
         return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def moment(value: object) -> datetime | None:
+def parse_timestamp(value: object) -> datetime | None:
     """A time given in Unix seconds or in ISO 8601; one without a zone is taken as UTC."""
     try:
         if isinstance(value, int | float):

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Final
 
-from agent_context.imports.result import ImportedConversation, Quarantined, own_ids
+from agent_context.imports.result import ImportedConversation, Rejected, own_ids
 from agent_context.messages import FinishReason, Message, MessageId, Origin, Role, ToolCall, new_id
 
-__all__ = ["MOST_BRANCHES", "Transcript", "conversation_of"]
+__all__ = ["MOST_BRANCHES", "TranscriptBuilder", "build_conversation"]
 
 MOST_BRANCHES = 50
 """How many endings of a conversation are read, since each is a whole conversation."""
 
 
-class Transcript:
+class TranscriptBuilder:
     """A conversation on its way to messages."""
 
     def __init__(self, vendor: str) -> None:
@@ -41,19 +41,21 @@ class Transcript:
         """When each of them was written."""
         return tuple(self._times)
 
-    def heard(self, role: Role, text: str, message_id: MessageId) -> None:
+    def add_user(self, role: Role, text: str, message_id: MessageId) -> None:
         """A user, or instructions, said this; nothing at all is no message."""
         if text.strip():
             self._open, self._answered = [], ""
             message = Message.user(text) if role is Role.USER else Message.system(text)
             self._add(message, message_id)
 
-    def thought(self, text: str) -> None:
+    def add_reasoning(self, text: str) -> None:
         """The model thought this before what it says or calls next."""
         if text.strip():
             self._thoughts.append(text)
 
-    def said(self, text: str, message_id: MessageId, *, finish: FinishReason | None = None) -> None:
+    def add_assistant(
+        self, text: str, message_id: MessageId, *, finish: FinishReason | None = None
+    ) -> None:
         """The model said this."""
         if text.strip():
             self._open, self._answered = [], ""
@@ -61,7 +63,7 @@ class Transcript:
             update = {"finish_reason": finish, "interrupted": interrupted}
             self._add(self._answer(text).model_copy(update=update), message_id)
 
-    def called(self, call: ToolCall, message_id: MessageId) -> None:
+    def add_call(self, call: ToolCall, message_id: MessageId) -> None:
         """The model called a tool. A call right behind what it said is of the same message."""
         last = self._said[-1] if self._said else None
         if last is None or last.role is not Role.ASSISTANT or self._thoughts:
@@ -71,7 +73,7 @@ class Transcript:
         self._open.append(call.id)
         self._results[call.id] = None
 
-    def returned(self, text: str, name: str, message_id: MessageId, *, call_id: str = "") -> None:
+    def add_result(self, text: str, name: str, message_id: MessageId, *, call_id: str = "") -> None:
         """A tool returned this: what the call with this id did, or else the first open one.
 
         What comes after that belongs to the call that was answered last; and what no call has led
@@ -81,7 +83,7 @@ class Transcript:
             call_id = self._open[0] if self._open else self._answered
         if not call_id:
             call_id = message_id
-            self.called(ToolCall(id=call_id, name=name or "tool"), f"{message_id}/call")
+            self.add_call(ToolCall(id=call_id, name=name or "tool"), f"{message_id}/call")
         self._open = [each for each in self._open if each != call_id]
         self._answered = call_id
         place = self._results[call_id]
@@ -102,19 +104,19 @@ class Transcript:
         self._times.append(self.time)
 
 
-def conversation_of(
+def build_conversation(
     ways: list[list[str]],
-    told: Callable[[list[str]], Transcript],
+    told: Callable[[list[str]], TranscriptBuilder],
     *,
     id: str,
     title: str,
     created: datetime | None,
-) -> Iterator[ImportedConversation | Quarantined]:
+) -> Iterator[ImportedConversation | Rejected]:
     """The conversation with these ways from its beginning to an end, of which the first counts."""
     if not ways:
         return
     for way in ways[MOST_BRANCHES + 1 :]:
-        yield Quarantined(
+        yield Rejected(
             f"the ending {way[-1]}", b"", f"more than {MOST_BRANCHES} other endings aren't read"
         )
     main = told(ways[0])

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Literal, get_args
 
-from agent_context.checks import checked
+from agent_context._validation import check_type
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Role
 from agent_context.providers.compression import CompressionProvider
@@ -18,20 +18,20 @@ from agent_context.providers.provider import ContextProvider
 from agent_context.providers.response import Diagnostic
 from agent_context.sessions.session import AgentSession
 
-__all__ = ["Chain", "OnProviderError", "PostOrder", "loads_history"]
+__all__ = ["AfterRunOrder", "OnProviderError", "ProviderChain", "loads_history"]
 
 logger = logging.getLogger(__name__)
 
 OnProviderError = Literal["isolate", "raise"]
 """What a provider's exception does: it is noted and the run goes on, or it ends the run."""
 
-PostOrder = Literal["reverse", "forward"]
+AfterRunOrder = Literal["reverse", "forward"]
 """Which provider looks first at a run that has ended: the last one, or the first."""
 
 _PATIENCE: Final = 60.0
 
 
-class Chain:
+class ProviderChain:
     """The providers of one agent. It keeps nothing of a run but what it writes into its context."""
 
     def __init__(
@@ -40,14 +40,14 @@ class Chain:
         *,
         on_error: OnProviderError = "isolate",
         patience: float = _PATIENCE,
-        post_order: PostOrder = "reverse",
+        post_order: AfterRunOrder = "reverse",
     ) -> None:
         """`patience` is what one call of a provider may take, in seconds.
 
         Raises `ValueError` for two providers with one `source_id`, or two that load the history,
         and `InvalidOptions` for a word that is none of these and a history that can't be rewritten.
         """
-        if post_order not in get_args(PostOrder):
+        if post_order not in get_args(AfterRunOrder):
             raise InvalidOptions(f"post_order is 'reverse' or 'forward', not {post_order!r}")
         if on_error not in get_args(OnProviderError):
             raise InvalidOptions(f"on_error is 'isolate' or 'raise', not {on_error!r}")
@@ -61,12 +61,12 @@ class Chain:
         """Call each `before_run` in order. What a provider added before it failed is taken back."""
         for provider in self.providers:
             before = context.snapshot()
-            context.attempted.append(provider.source_id)
+            context.invoked_sources.append(provider.source_id)
             try:
-                await self._called(provider.before_run, agent, session, context, provider)
+                await self._call(provider.before_run, agent, session, context, provider)
             except Exception as error:
                 context.restore(before)
-                self._failed(provider, "before_run", error, context)
+                self._on_failure(provider, "before_run", error, context)
                 if self._on_error == "raise":
                     raise
             except BaseException:
@@ -81,19 +81,19 @@ class Chain:
         """
         failures: list[BaseException] = []
         for provider in self._afterwards:
-            if provider.source_id not in context.attempted:
+            if provider.source_id not in context.invoked_sources:
                 continue
             try:
-                await self._called(provider.after_run, agent, session, context, provider)
+                await self._call(provider.after_run, agent, session, context, provider)
             except (Exception, asyncio.CancelledError) as error:
                 if _is_cancelled():
                     raise
-                self._failed(provider, "after_run", error, context)
+                self._on_failure(provider, "after_run", error, context)
                 failures.append(error)
         if failures and self._on_error == "raise":
             raise failures[0]
 
-    async def _called(
+    async def _call(
         self,
         hook: Callable[..., Awaitable[None]],
         agent: Any,
@@ -111,18 +111,18 @@ class Chain:
                 raise
             raise TimeoutError(f"no end within {self._patience} seconds") from error
 
-    def _failed(
+    def _on_failure(
         self, provider: ContextProvider, phase: str, error: BaseException, context: SessionContext
     ) -> None:
-        context.diagnostics.append(Diagnostic(provider.source_id, phase, _said(error), error))
+        context.diagnostics.append(Diagnostic(provider.source_id, phase, _describe(error), error))
         logger.warning(
-            "provider %s: %s failed: %s", provider.name, phase, _said(error), exc_info=error
+            "provider %s: %s failed: %s", provider.name, phase, _describe(error), exc_info=error
         )
 
 
 def _check(providers: Sequence[ContextProvider]) -> None:
     for provider in providers:
-        checked("context_providers", provider, ContextProvider)
+        check_type("context_providers", provider, ContextProvider)
     twice = [name for name, n in Counter(p.source_id for p in providers).items() if n > 1]
     if twice:
         raise ValueError(
@@ -156,7 +156,7 @@ def loads_history(provider: ContextProvider) -> bool:
 def _drop_system_messages(context: SessionContext) -> None:
     """Instructions have one place, the system message that the agent writes."""
     for source, messages in list(context.context_messages.items()):
-        if source == context.stored_history:
+        if source == context.conversation_source:
             continue
         kept = [message for message in messages if message.role is not Role.SYSTEM]
         if dropped := len(messages) - len(kept):
@@ -172,5 +172,5 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

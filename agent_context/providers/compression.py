@@ -6,41 +6,41 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, cast
 
+from agent_context._actor.model_client import ModelClient
+from agent_context._actor.turn_task import plan_compression
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import from_message
+from agent_context._context.zones import Zones
+from agent_context._runtime import Reply, io_loop
 from agent_context.backend import ContextBackend
-from agent_context.compression.run import Compaction
-from agent_context.compression.strategy import Strategy, View
-from agent_context.conversation.calls import compaction_of
-from agent_context.conversation.exchange import Exchange
+from agent_context.compression.executor import CompressionResult
+from agent_context.compression.strategy import PlanningView, Strategy
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.providers.context import SessionContext
 from agent_context.providers.history import HistoryProvider
 from agent_context.providers.provider import ContextProvider
-from agent_context.records import record_of
-from agent_context.runtime import Reply, io_loop
-from agent_context.sessions.lazily import spoken
+from agent_context.sessions.lazy_messages import as_assistant
 from agent_context.sessions.session import AgentSession
-from agent_context.vector import Vector
-from agent_context.zones import Zones
 
 __all__ = [
     "AnyStrategy",
     "CompressionProvider",
-    "Counter",
-    "ModelCounter",
+    "ModelTokenCounter",
+    "TokenCounter",
     "compress",
     "input_budget",
 ]
 
 
-class Counter(Protocol):
+class TokenCounter(Protocol):
     """Counts the tokens of messages."""
 
     def count_tokens(self, messages: Sequence[Message], /) -> int: ...
 
 
-class ModelCounter:
+class ModelTokenCounter:
     """Counts as the library does for a model: by its vocabulary, with what its template adds."""
 
     def __init__(self, client: ContextBackend, model: str | None = None) -> None:
@@ -53,7 +53,7 @@ class ModelCounter:
         return sum(self._client.estimate_tokens(message, facts) for message in messages)
 
 
-class _Compresses(Protocol):
+class RequestCompressor(Protocol):
     def compress(
         self, messages: list[Message], budget: int, counter: Any, /
     ) -> Sequence[Message] | Awaitable[Sequence[Message]]: ...
@@ -61,7 +61,7 @@ class _Compresses(Protocol):
 
 _Function = Callable[[list[Message], int, Any], Sequence[Message] | Awaitable[Sequence[Message]]]
 
-AnyStrategy = Strategy | _Compresses | _Function
+AnyStrategy = Strategy | RequestCompressor | _Function
 """A strategy of conversations; or what returns a shorter list, in the place of the one it is given.
 
 The second kind is called with a list of its own, a budget in tokens, and the counter.
@@ -86,38 +86,40 @@ async def compress(
 ) -> list[Message]:
     """What `strategy` makes of `messages`: the same if there is nothing to do."""
     if isinstance(strategy, Strategy):
-        return await _planned(strategy, messages, budget, backend, options)
+        return await _compress_by_strategy(strategy, messages, budget, backend, options)
     function = cast("_Function", getattr(strategy, "compress", strategy))
     result = function(list(messages), budget, counter)
     return list(await result if inspect.isawaitable(result) else result)
 
 
-async def _planned(
+async def _compress_by_strategy(
     strategy: Strategy,
     messages: Sequence[Message],
     budget: int,
     backend: ContextBackend,
     options: SendOptions,
 ) -> list[Message]:
-    zones = Zones(incremental=Vector.of(map(record_of, messages)))
-    exchange = Exchange(backend, new_id())
-    count = exchange.counts(options).of
+    zones = Zones(incremental=PersistentVector.of(map(from_message, messages)))
+    exchange = ModelClient(backend, new_id())
+    count = exchange.token_counts(options).of
     fits = sum(map(count, zones)) <= budget
-    plan = strategy.plan(View(zones, count, budget))
-    if plan is None or (plan.wish is not None and fits):
+    plan = strategy.plan(PlanningView(zones, count, budget))
+    if plan is None or (plan.summary is not None and fits):
         return list(messages)  # a summary costs a call: not while there is room
-    compaction = await _beside(
-        lambda: compaction_of(exchange, options, strategy, None, zones, budget)
+    compaction = await _run_on_io(
+        lambda: plan_compression(exchange, options, strategy, None, zones, budget)
     )
-    smaller = None if compaction is None else compaction.onto(zones)
+    smaller = None if compaction is None else compaction.apply_to(zones)
     if smaller is None:
         return list(messages)
-    return [spoken(record) for record in smaller]
+    return [as_assistant(record) for record in smaller]
 
 
-async def _beside(work: Callable[[], Awaitable[Compaction | None]]) -> Compaction | None:
+async def _run_on_io(
+    work: Callable[[], Awaitable[CompressionResult | None]],
+) -> CompressionResult | None:
     """Do it on the I/O loop, where backends are called."""
-    reply: Reply[Compaction | None] = Reply()
+    reply: Reply[CompressionResult | None] = Reply()
 
     async def run() -> None:
         try:
@@ -146,7 +148,7 @@ class CompressionProvider(ContextProvider):
         strategy: AnyStrategy,
         *,
         budget: int | None = None,
-        counter: Counter | None = None,
+        counter: TokenCounter | None = None,
         rewrite: bool = False,
         source_id: str = "compression",
     ) -> None:
@@ -183,16 +185,18 @@ class CompressionProvider(ContextProvider):
         source = context.history_source
         if not self.rewrite:
             before = context.get_messages()
-            if (after := await self._smaller(before, agent, context)) is not None:
+            if (after := await self._compress(before, agent, context)) is not None:
                 context.replace_messages(self, after)
         elif source in context.context_messages:
             before = context.get_messages(sources=(source,))
-            if (after := await self._smaller(before, agent, context)) is not None:
+            if (after := await self._compress(before, agent, context)) is not None:
                 context.shorten_history(after)
                 history = _history_of(agent, source)
-                await _keep(history, after, len(before), context, session.provider_state(source))
+                await _rewrite_history(
+                    history, after, len(before), context, session.provider_state(source)
+                )
 
-    async def _smaller(
+    async def _compress(
         self, before: list[Message], agent: Any, context: SessionContext
     ) -> list[Message] | None:
         """What the strategy makes of messages; None if they stay as they are."""
@@ -219,7 +223,7 @@ def _history_of(agent: Any, source: str) -> HistoryProvider:
     return next(each for each in histories if each.source_id == source)
 
 
-async def _keep(
+async def _rewrite_history(
     history: HistoryProvider,
     messages: list[Message],
     instead_of: int,

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from agent_context.checks import checked
-from agent_context.errors import UsageMistake
+from agent_context._validation import check_type
+from agent_context.errors import UsageError
 from agent_context.messages import Message
 from agent_context.options import SendOptions
 from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.tools import Tool
 
-__all__ = ["ContextResult", "SessionContext", "Snapshot"]
+__all__ = ["ContextResult", "ContextSnapshot", "SessionContext"]
 
 T = TypeVar("T")
 
@@ -38,15 +38,15 @@ class _Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ContextSnapshot:
     """What had been added to a run, to go back to."""
 
     context_messages: Mapping[str, Sequence[Message]]
     instructions: Sequence[tuple[str, str]]
     tools: Sequence[tuple[str, Tool]]
     scratch: Sequence[tuple[str, str]]
-    history_from: str | None
-    stored_history: str | None
+    history_replaced_from: str | None
+    conversation_source: str | None
 
 
 class SessionContext:
@@ -69,7 +69,7 @@ class SessionContext:
         self.options = options or SendOptions()
         self.metadata: dict[str, Any] = dict(metadata or {})
         """Notes that providers of this run leave for each other."""
-        self.said_before: Sequence[Message] | None = None
+        self.prior_messages: Sequence[Message] | None = None
         """What the conversation holds, as the session's `get_messages` tells it."""
         self.context_messages: dict[str, Sequence[Message]] = {}
         """What providers add, by source, in the order in which they are sent. Not to be edited."""
@@ -79,17 +79,17 @@ class SessionContext:
         """After the run: what came of it. Of this and `error`, one is None."""
         self.error: BaseException | None = None
         """After the run: what ended it."""
-        self.partial: AgentResponse | None = None
+        self.partial_response: AgentResponse | None = None
         """After a run that failed: what had been said and is kept."""
         self.diagnostics: list[Diagnostic] = []
         """What went wrong so far, or was left out."""
-        self.attempted: list[str] = []
+        self.invoked_sources: list[str] = []
         """The sources whose `before_run` was called: each gets one `after_run`."""
         self._instructions: list[tuple[str, str]] = []
         self._tools: list[tuple[str, Tool]] = []
         self._scratch: list[tuple[str, str]] = []
-        self._history_from: str | None = None
-        self._stored_history: str | None = None
+        self._history_replaced_from: str | None = None
+        self._conversation_source: str | None = None
         self._loader: str | None = None
 
     @property
@@ -113,14 +113,14 @@ class SessionContext:
         return [text for _, text in self._scratch]
 
     @property
-    def history_from(self) -> str | None:
+    def history_replaced_from(self) -> str | None:
         """The source whose messages, and all before them, go in the place of the history."""
-        return self._history_from
+        return self._history_replaced_from
 
     @property
-    def stored_history(self) -> str | None:
+    def conversation_source(self) -> str | None:
         """The source whose messages are the conversation's own, which sends them itself."""
-        return self._stored_history
+        return self._conversation_source
 
     @property
     def history_source(self) -> str | None:
@@ -130,7 +130,9 @@ class SessionContext:
     def extend_instructions(self, source: str | _Source, text: str | Iterable[str]) -> None:
         """Add to the instructions. For what is the same in every run: it stands at the front."""
         texts = (text,) if isinstance(text, str) else text
-        self._instructions += [(_id(source), checked("text", item, str)) for item in texts if item]
+        self._instructions += [
+            (_id(source), check_type("text", item, str)) for item in texts if item
+        ]
 
     def extend_messages(self, source: str | _Source, messages: Iterable[Message]) -> None:
         """Add messages in front of what the caller says."""
@@ -143,32 +145,35 @@ class SessionContext:
 
     def extend_scratch(self, source: str | _Source, text: str) -> None:
         """Add what changes from run to run: sent behind everything else, so nothing is resent."""
-        if checked("text", text, str):
+        if check_type("text", text, str):
             self._scratch.append((_id(source), text))
 
     def replace_messages(self, source: str | _Source, messages: Iterable[Message]) -> None:
         """Put messages in the place of all that providers added so far, the history included."""
         self.context_messages = {_id(source): _all(messages, Message)}
-        self._history_from, self._stored_history = _id(source), None
+        self._history_replaced_from, self._conversation_source = _id(source), None
 
-    def load_history(
+    def set_history(
         self, source: str | _Source, messages: Sequence[Message], *, stored: bool = False
     ) -> None:
         """Add what was said before. `stored` says that the conversation itself holds just that."""
         self._loader = _id(source)
         if stored and not self.context_messages:
-            self._stored_history = _id(source)
+            self._conversation_source = _id(source)
             self.context_messages[_id(source)] = messages
             return
         self.extend_messages(source, messages)
-        self._history_from, self._stored_history = _id(source), None
+        self._history_replaced_from, self._conversation_source = _id(source), None
 
     def shorten_history(self, messages: Iterable[Message]) -> None:
         """Put messages in the place of what the history's source loaded, and of that alone."""
         if self._loader is None or self._loader not in self.context_messages:
-            raise UsageMistake("no history was loaded in this run, or something took its place")
+            raise UsageError("no history was loaded in this run, or something took its place")
         self.context_messages[self._loader] = _all(messages, Message)
-        self._history_from, self._stored_history = self._history_from or self._loader, None
+        self._history_replaced_from, self._conversation_source = (
+            self._history_replaced_from or self._loader,
+            None,
+        )
 
     def get_messages(
         self,
@@ -195,7 +200,7 @@ class SessionContext:
 
     def add(self, source: str | _Source, result: ContextResult) -> None:
         """Take in what a provider returned."""
-        checked("result", result, ContextResult)
+        check_type("result", result, ContextResult)
         if result.replace_messages:
             self.replace_messages(source, result.messages)
         elif result.messages:
@@ -203,25 +208,25 @@ class SessionContext:
         self.extend_instructions(source, result.instructions or ())
         self.extend_tools(source, result.tools)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ContextSnapshot:
         """What has been added so far, to go back to."""
-        return Snapshot(
+        return ContextSnapshot(
             context_messages=dict(self.context_messages),
             instructions=tuple(self._instructions),
             tools=tuple(self._tools),
             scratch=tuple(self._scratch),
-            history_from=self._history_from,
-            stored_history=self._stored_history,
+            history_replaced_from=self._history_replaced_from,
+            conversation_source=self._conversation_source,
         )
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: ContextSnapshot) -> None:
         """Forget what was added since."""
         self.context_messages = dict(snapshot.context_messages)
         self._instructions = list(snapshot.instructions)
         self._tools = list(snapshot.tools)
         self._scratch = list(snapshot.scratch)
-        self._history_from = snapshot.history_from
-        self._stored_history = snapshot.stored_history
+        self._history_replaced_from = snapshot.history_replaced_from
+        self._conversation_source = snapshot.conversation_source
 
 
 def _id(source: str | _Source) -> str:
@@ -229,4 +234,4 @@ def _id(source: str | _Source) -> str:
 
 
 def _all(items: Iterable[T], kind: type[T]) -> list[T]:
-    return [checked(kind.__name__.lower(), item, kind) for item in items]
+    return [check_type(kind.__name__.lower(), item, kind) for item in items]

@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from agent_context._context.tokens import counter
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
 from agent_context.sessions.session import AgentSession
-from agent_context.tokens import counter
 
-__all__ = ["Chosen", "DocumentsProvider"]
+__all__ = ["DocumentsProvider", "Selection"]
 
 
-class Chosen(Struct, frozen=True):
+class Selection(Struct, frozen=True):
     """Which documents there is room for."""
 
     text: str
@@ -58,7 +58,7 @@ class DocumentsProvider(ContextProvider):
         self.budget = budget
         self.place = place
         self._vocabulary = vocabulary
-        self._chosen: Chosen | None = None
+        self._chosen: Selection | None = None
         self._message: Message | None = None
 
     @classmethod
@@ -80,10 +80,10 @@ class DocumentsProvider(ContextProvider):
             documents, budget=budget, place=place, vocabulary=vocabulary, source_id=source_id
         )
 
-    def choose(self) -> Chosen:
+    def choose(self) -> Selection:
         """What fits; worked out once, which may take a while."""
         if self._chosen is None:
-            self._chosen = _chosen(self.documents, self.budget, counter(self._vocabulary).count)
+            self._chosen = _select(self.documents, self.budget, counter(self._vocabulary).count)
         return self._chosen
 
     async def before_run(
@@ -107,7 +107,7 @@ class DocumentsProvider(ContextProvider):
         context.extend_messages(self, [self._message])
 
 
-def _chosen(documents: Mapping[str, str], budget: int, count: Callable[[str], int]) -> Chosen:
+def _select(documents: Mapping[str, str], budget: int, count: Callable[[str], int]) -> Selection:
     pieces = {name: _piece(name, text) for name, text in documents.items()}
     taken: list[str] = []
     room = budget
@@ -117,19 +117,19 @@ def _chosen(documents: Mapping[str, str], budget: int, count: Callable[[str], in
             taken.append(name)
             room -= cost
     # Pieces cost a little more or less together, and what is left out is named as well.
-    while count(text := _told(pieces, taken)) > budget and taken:
+    while count(text := _format(pieces, taken)) > budget and taken:
         taken.pop()
     if (tokens := count(text)) > budget:
         text, tokens = "", 0
     left_out = tuple(name for name in pieces if name not in taken)
-    return Chosen(text, tuple(taken), left_out, tokens)
+    return Selection(text, tuple(taken), left_out, tokens)
 
 
 def _piece(name: str, text: str) -> str:
     return f'<document name="{name}">\n{text.rstrip()}\n</document>'
 
 
-def _told(pieces: Mapping[str, str], taken: list[str]) -> str:
+def _format(pieces: Mapping[str, str], taken: list[str]) -> str:
     told = [pieces[name] for name in taken]
     if left_out := [name for name in pieces if name not in taken]:
         told.append(f"Documents that there was no room for: {', '.join(left_out)}")

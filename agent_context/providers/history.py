@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, cast
 
-from agent_context.errors import UsageMistake
+from agent_context.errors import UsageError
 from agent_context.messages import Message, Role
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
@@ -83,10 +83,10 @@ class HistoryProvider(ContextProvider):
     ) -> None:
         """Keep these in the place of all that is there, all of them or nothing.
 
-        For compressions; a history that doesn't write this raises `UsageMistake`.
+        For compressions; a history that doesn't write this raises `UsageError`.
         """
         del session_id, messages, state, kwargs
-        raise UsageMistake(
+        raise UsageError(
             f"{self.name}: this history can't be made smaller: give {type(self).__name__} a "
             "replace_messages"
         )
@@ -114,7 +114,7 @@ class HistoryProvider(ContextProvider):
         del agent, session
         if self.load_messages:
             messages = await self.get_messages(context.session_id, state=state)
-            context.load_history(self, messages)
+            context.set_history(self, messages)
 
     async def after_run(
         self,
@@ -131,7 +131,7 @@ class HistoryProvider(ContextProvider):
 
     def messages_to_save(self, context: SessionContext, state: dict[str, Any]) -> list[Message]:
         """What of a run is to be stored: the context, what the caller said, and the answers."""
-        response = context.response or context.partial
+        response = context.response or context.partial_response
         if response is None:
             return []
         said = list(context.input_messages) if self.store_inputs else []
@@ -139,9 +139,12 @@ class HistoryProvider(ContextProvider):
             said += select_messages_to_persist(response)
         if not self.store_context_messages:
             return said
-        return [*_noted(self._from_others(context), state, [m.id for m in said]), *said]
+        return [
+            *_record_stored_ids(self._messages_of_others(context), state, [m.id for m in said]),
+            *said,
+        ]
 
-    def _from_others(self, context: SessionContext) -> list[Message]:
+    def _messages_of_others(self, context: SessionContext) -> list[Message]:
         wanted = self.store_context_from
         if wanted is None:
             wanted = context.context_messages.keys() - {context.history_source}
@@ -229,9 +232,9 @@ class InMemoryHistoryProvider(HistoryProvider):
         """Let the conversation send what it holds."""
         del agent, state
         if self.load_messages:
-            said = context.said_before
-            said = await session.said_before() if said is None else said
-            context.load_history(self, said, stored=True)
+            said = context.prior_messages
+            said = await session.load_prior_messages() if said is None else said
+            context.set_history(self, said, stored=True)
 
     def messages_to_save(self, context: SessionContext, state: dict[str, Any]) -> list[Message]:
         """What of a run is to be stored here; nothing if the conversation has it."""
@@ -257,17 +260,17 @@ def without_open_calls(messages: Sequence[Message]) -> list[Message]:
     with their results, when the run goes on.
     """
     for index, message in enumerate(messages):
-        if message.tool_calls and not _answered(message, messages[index + 1 :]):
+        if message.tool_calls and not _is_answered(message, messages[index + 1 :]):
             return list(messages[:index])
     return list(messages)
 
 
-def _answered(message: Message, later: Sequence[Message]) -> bool:
+def _is_answered(message: Message, later: Sequence[Message]) -> bool:
     results = {said.tool_call_id for said in later if said.role is Role.TOOL}
     return results.issuperset(call.id for call in message.tool_calls)
 
 
-def _noted(
+def _record_stored_ids(
     messages: Collection[Message], state: dict[str, Any], said: Sequence[str]
 ) -> list[Message]:
     """Those that were not stored by an earlier run, by their ids, each once; notes all ids."""

@@ -6,14 +6,18 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from agent_context.errors import ToolError, UsageMistake
+from agent_context.errors import ToolError, UsageError
 from agent_context.messages import Message, Role
 from agent_context.providers.context import SessionContext
-from agent_context.providers.past import DurablePast, HeardPast, Past
+from agent_context.providers.conversation_search import (
+    HistorySearch,
+    ObservedHistorySearch,
+    StoreHistorySearch,
+)
 from agent_context.providers.provider import ContextProvider
 from agent_context.ref import ContextRef
 from agent_context.sessions.session import AgentSession
-from agent_context.stores.words import words_of
+from agent_context.stores.text_search import query_words
 from agent_context.tools import FunctionTool, tool
 
 __all__ = ["RecallProvider"]
@@ -29,7 +33,7 @@ _INSTRUCTIONS = (
 )
 
 
-_Pasts = weakref.WeakKeyDictionary[AgentSession, tuple[ContextRef | None, Past]]
+_Pasts = weakref.WeakKeyDictionary[AgentSession, tuple[ContextRef | None, HistorySearch]]
 """What is searched in each session, and the conversation that it was made for."""
 
 
@@ -44,7 +48,7 @@ class RecallProvider(ContextProvider):
 
     def __init__(
         self,
-        past: Callable[[AgentSession], Past] | None = None,
+        past: Callable[[AgentSession], HistorySearch] | None = None,
         *,
         source_id: str = "recall",
     ) -> None:
@@ -67,32 +71,36 @@ class RecallProvider(ContextProvider):
     ) -> None:
         """Add the tool, and begin to listen if that is what this one does."""
         del agent, state
-        past = await self._past_of(session)
+        past = await self._search_for(session)
         context.extend_instructions(self, _INSTRUCTIONS)
         context.extend_tools(self, [_recall(past, session)])
 
-    async def _past_of(self, session: AgentSession) -> Past:
+    async def _search_for(self, session: AgentSession) -> HistorySearch:
         conversation, past = self._pasts.get(session, (None, None))
         if past is None or conversation is not session.conversation:
-            past = self._past(session) if self._past else await _own_past(session.conversation)
+            past = (
+                self._past(session)
+                if self._past
+                else await _search_of_conversation(session.conversation)
+            )
             self._pasts[session] = session.conversation, past
         return past
 
 
-async def _own_past(conversation: ContextRef | None) -> Past:
-    heard = HeardPast()
+async def _search_of_conversation(conversation: ContextRef | None) -> HistorySearch:
+    heard = ObservedHistorySearch()
     if conversation is None:
         return heard
-    durable = DurablePast(conversation)
+    durable = StoreHistorySearch(conversation)
     try:
         await durable.search("", 1)
-    except UsageMistake:  # it has no store
+    except UsageError:  # it has no store
         await heard.listen(conversation)
         return heard
     return durable
 
 
-def _recall(past: Past, session: AgentSession) -> FunctionTool:
+def _recall(past: HistorySearch, session: AgentSession) -> FunctionTool:
     async def recall(query: str, limit: int = 5) -> str:
         """Search everything that was said in this conversation, also what you don't see any more.
 
@@ -100,14 +108,14 @@ def _recall(past: Past, session: AgentSession) -> FunctionTool:
             query: Words that should be in what was said.
             limit: How many messages to show.
         """
-        if not words_of(query):
+        if not query_words(query):
             raise ToolError("query: it has no words; what should be found?")
         wanted = min(max(limit, 1), _MOST)
         seen = {(said.id, said.text) for said in await session.get_messages()}
         # Some of what is found is left out.
         found = await past.search(query, wanted + len(seen) + _MOST)
         hidden = [said for said in found if (said.id, said.text) not in seen and not _is_own(said)]
-        return _told(hidden[:wanted], query)
+        return _format(hidden[:wanted], query)
 
     return tool(recall)
 
@@ -116,8 +124,8 @@ def _is_own(message: Message) -> bool:
     return message.role is Role.TOOL and message.text.startswith(_HEADING)
 
 
-def _told(messages: Iterable[Message], query: str) -> str:
-    words = words_of(query)
+def _format(messages: Iterable[Message], query: str) -> str:
+    words = query_words(query)
     told = [f"{message.role}: {_excerpt(message.text, words)}" for message in messages]
     if not told:
         return f"{_HEADING} nothing that you don't see holds {query!r}"

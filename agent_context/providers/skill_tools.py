@@ -9,11 +9,11 @@ from typing import Any, ClassVar, TypeVar
 import orjson
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from agent_context.compression import protected
+from agent_context.compression import pin
 from agent_context.errors import AgentContextError, SkillError, ToolError
 from agent_context.messages import Message
 from agent_context.skills import AgentSkill, SkillScriptRunner, SubprocessScriptRunner
-from agent_context.tools import Approval, CallableTool, ToolContext
+from agent_context.tools import ApprovalPolicy, CallableTool, ToolContext
 from agent_context.tools.arguments import read_arguments
 
 __all__ = ["Visible", "load_tool", "lookup", "resource_tool", "script_tool"]
@@ -79,14 +79,14 @@ def load_tool(skills: Mapping[str, AgentSkill], visible: Visible | None) -> Call
             {
                 "skill_name": skill.name,
                 "instructions": await asyncio.to_thread(skill.load_instructions),
-                **_shortened("resources", skill.resource_names),
-                **_shortened("scripts", skill.script_names),
+                **_shorten("resources", skill.resource_names),
+                **_shorten("scripts", skill.script_names),
             }
         )
         if visible is not None and await _is_seen(visible, skill.name, text):
             note = "Already loaded: an earlier result of load_skill in this conversation has it."
             return _json({"skill_name": skill.name, "note": note})
-        return _kept(text, skill.name)
+        return _keep_shown(text, skill.name)
 
     return _SkillTool(
         name="load_skill",
@@ -106,7 +106,7 @@ def resource_tool(skills: Mapping[str, AgentSkill]) -> CallableTool:
         path = skill.resource_name(asked.path)
         content = await asyncio.to_thread(skill.read_resource, path)
         text = _json({"skill_name": skill.name, "path": path, "content": content})
-        return _kept(text, f"{skill.name}/{path}")
+        return _keep_shown(text, f"{skill.name}/{path}")
 
     return _SkillTool(
         name="read_skill_resource",
@@ -120,7 +120,7 @@ def resource_tool(skills: Mapping[str, AgentSkill]) -> CallableTool:
 
 
 def script_tool(
-    skills: Mapping[str, AgentSkill], runner: SkillScriptRunner, approval: Approval
+    skills: Mapping[str, AgentSkill], runner: SkillScriptRunner, approval: ApprovalPolicy
 ) -> CallableTool:
     """`run_skill_script`."""
 
@@ -188,15 +188,15 @@ async def _is_seen(visible: Visible, skill: str, text: str) -> bool:
     )
 
 
-def _kept(text: str, subject: str) -> Message:
-    return protected(Message.tool("", text), _WHY, subject=subject)
+def _keep_shown(text: str, subject: str) -> Message:
+    return pin(Message.tool("", text), _WHY, subject=subject)
 
 
 def _json(value: Mapping[str, object]) -> str:
     return orjson.dumps(value).decode()
 
 
-def _shortened(what: str, names: Sequence[str]) -> dict[str, object]:
+def _shorten(what: str, names: Sequence[str]) -> dict[str, object]:
     rest = len(names) - _SHOWN
     more = {f"more_{what}": rest} if rest > 0 else {}
     return {what: names[:_SHOWN], **more}

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from agent_context.checks import checked
+from agent_context._validation import check_type
 from agent_context.messages import Message
 from agent_context.options import SendOptions
 from agent_context.providers.provider import ContextProvider, ContextResult
@@ -15,7 +15,7 @@ from agent_context.providers.skill_tools import Visible, load_tool, resource_too
 from agent_context.sessions.session import AgentSession
 from agent_context.skills import AgentSkill, SkillDiagnostic, SkillScriptRunner, scan
 from agent_context.skills.metadata import one_line
-from agent_context.tools import Approval, CallableTool
+from agent_context.tools import ApprovalPolicy, CallableTool
 
 __all__ = ["AgentSkillsProvider", "SkillsProvider"]
 
@@ -42,18 +42,18 @@ class SkillsProvider(ContextProvider):
         skills: Iterable[AgentSkill] = (),
         *,
         script_runner: SkillScriptRunner | None = None,
-        script_approval: Approval = "require",
+        script_approval: ApprovalPolicy = "require",
         source_id: str = "AgentSkillsProvider",
         diagnostics: Iterable[SkillDiagnostic] = (),
     ) -> None:
         """Without a `script_runner` no script runs; `script_approval` is who must allow one."""
         super().__init__(source_id)
         self._runner = script_runner
-        self._approval: Approval = script_approval
+        self._approval: ApprovalPolicy = script_approval
         kept: dict[str, AgentSkill] = {}
         found = list(diagnostics)
         for skill in skills:
-            first = kept.setdefault(checked("skill", skill, AgentSkill).name.casefold(), skill)
+            first = kept.setdefault(check_type("skill", skill, AgentSkill).name.casefold(), skill)
             if first is not skill:
                 found.append(_duplicate(skill, first))
         self._by_name: Mapping[str, AgentSkill] = kept
@@ -91,16 +91,19 @@ class SkillsProvider(ContextProvider):
         return self._like([*self.skills, *skills], self._runner, self._approval)
 
     def with_script_runner(
-        self, runner: SkillScriptRunner, *, approval: Approval = "require"
+        self, runner: SkillScriptRunner, *, approval: ApprovalPolicy = "require"
     ) -> Self:
         """With `run_skill_script`, each call of which must be approved unless `approval` says no.
 
         `SubprocessScriptRunner` is one that ships.
         """
-        return self._like(self.skills, checked("runner", runner, SkillScriptRunner), approval)
+        return self._like(self.skills, check_type("runner", runner, SkillScriptRunner), approval)
 
     def _like(
-        self, skills: Sequence[AgentSkill], runner: SkillScriptRunner | None, approval: Approval
+        self,
+        skills: Sequence[AgentSkill],
+        runner: SkillScriptRunner | None,
+        approval: ApprovalPolicy,
     ) -> Self:
         return type(self)(
             skills,

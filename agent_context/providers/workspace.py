@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
+from agent_context._sandbox_fs import SandboxedDirectory
 from agent_context.errors import InvalidOptions
 from agent_context.messages import ToolCall
-from agent_context.paths import Root
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
-from agent_context.providers.workspace_files import FileLimits, Scope, WorkspaceFiles
+from agent_context.providers.workspace_files import FileLimits, PathScope, WorkspaceFiles
 from agent_context.sessions.session import AgentSession
-from agent_context.tools import Approval, FunctionTool, tool
-from agent_context.wire.payload import mapping_in, parsed
+from agent_context.tools import ApprovalPolicy, FunctionTool, tool
+from agent_context.wire.lenient_json import as_mapping, loads_lenient
 
 __all__ = ["ScopePolicy", "WorkspaceProvider"]
 
@@ -43,22 +43,22 @@ class WorkspaceProvider(ContextProvider):
         name: str | None = None,
         policy: ScopePolicy = "deny",
         writable: bool = True,
-        write_approval: Approval = "never",
+        write_approval: ApprovalPolicy = "never",
         limits: FileLimits = FileLimits(),  # noqa: B008 - frozen
         source_id: str = "workspace",
     ) -> None:
         """`write_approval` holds inside the workspace, and `policy` outside of it.
 
-        Raises `PathRefused` if there is no such directory.
+        Raises `PathNotAllowed` if there is no such directory.
         """
         if policy not in _POLICIES:
             raise InvalidOptions(f"policy: one of {', '.join(_POLICIES)}, not {policy!r}")
         super().__init__(source_id)
         self.policy = policy
-        self.root = Root(root)
+        self.root = SandboxedDirectory(root)
         self.title = self.root.path.name if name is None else name
         self._files = WorkspaceFiles(self.root, limits, may_leave=policy != "deny")
-        self._write_approval: Approval = write_approval
+        self._write_approval: ApprovalPolicy = write_approval
         self.tools = self._tools(writable=writable)
         """The tools, the same in every run."""
 
@@ -96,8 +96,8 @@ class WorkspaceProvider(ContextProvider):
 
     def _leaves(self, call: ToolCall) -> bool:
         """Whether somebody must allow it, since it goes outside."""
-        path = mapping_in(parsed(call.arguments.encode() or b"{}")).get("path", ".")
-        return self.policy == "approve" and self._files.scope(path) is Scope.OUTSIDE
+        path = as_mapping(loads_lenient(call.arguments.encode() or b"{}")).get("path", ".")
+        return self.policy == "approve" and self._files.scope(path) is PathScope.OUTSIDE
 
     def _writes(self, call: ToolCall) -> bool:
         if self._leaves(call):

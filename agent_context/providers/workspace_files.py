@@ -13,18 +13,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from agent_context.errors import PathRefused, ToolError
-from agent_context.paths import Found, Root
+from agent_context._sandbox_fs import FileEntry, SandboxedDirectory
+from agent_context.errors import PathNotAllowed, ToolError
 from agent_context.tools import ToolContext
 
-__all__ = ["FileLimits", "Scope", "WorkspaceFiles"]
+__all__ = ["FileLimits", "PathScope", "WorkspaceFiles"]
 
 _SNIFFED = 8_192
 """So many bytes from the beginning of a text hold no NUL."""
 _LONGEST_LINE = 500
 
 
-class Scope(StrEnum):
+class PathScope(StrEnum):
     """Where a path leads."""
 
     WORKSPACE = "workspace"
@@ -55,16 +55,16 @@ class WorkspaceFiles:
     leave can name what is at their end.
     """
 
-    def __init__(self, root: Root, limits: FileLimits, *, may_leave: bool) -> None:
+    def __init__(self, root: SandboxedDirectory, limits: FileLimits, *, may_leave: bool) -> None:
         self.root: Final = root
         self._limits = limits
         self._may_leave = may_leave
         self._writing = Lock()
 
-    def scope(self, path: str) -> Scope:
+    def scope(self, path: str) -> PathScope:
         """Where the path leads, by its text alone."""
         inside = self._whole(path).is_relative_to(self.root.path)
-        return Scope.WORKSPACE if inside else Scope.OUTSIDE
+        return PathScope.WORKSPACE if inside else PathScope.OUTSIDE
 
     def list_files(self, context: ToolContext, path: str = ".", pattern: str = "*") -> str:
         """List the files in a directory and below it.
@@ -74,8 +74,8 @@ class WorkspaceFiles:
             path: The directory.
             pattern: Only files whose name or path matches, such as *.py or docs/*.
         """
-        found = (f"{name} ({size} bytes)" for name, size in self._found(context, path, pattern))
-        return self._told(path, found, self._limits.names, f"no file there matches {pattern!r}")
+        found = (f"{name} ({size} bytes)" for name, size in self._find(context, path, pattern))
+        return self._describe(path, found, self._limits.names, f"no file there matches {pattern!r}")
 
     def read_file(self, path: str, first_line: int = 1, lines: int | None = None) -> str:
         """Read a text file, or some of its lines.
@@ -106,7 +106,7 @@ class WorkspaceFiles:
         if not text:
             raise ToolError("text: it is empty; what should be found?")
         hits = self._hits(context, text.casefold(), path, pattern)
-        return self._told(path, hits, self._limits.hits, f"no line there holds {text!r}")
+        return self._describe(path, hits, self._limits.hits, f"no line there holds {text!r}")
 
     def write_file(self, path: str, content: str) -> str:
         """Write a text file. What it held before is gone; directories are made.
@@ -146,7 +146,7 @@ class WorkspaceFiles:
     def _head(self, path: str) -> str:
         return f"[{self.scope(path)}] {path}"
 
-    def _told(self, path: str, items: Iterator[str], limit: int, nothing: str) -> str:
+    def _describe(self, path: str, items: Iterator[str], limit: int, nothing: str) -> str:
         told = list(islice(items, limit))
         if not told:
             return f"{self._head(path)}: {nothing}"
@@ -154,52 +154,56 @@ class WorkspaceFiles:
             told.append(f"[more than these {limit}: narrow it down by path or pattern]")
         return "\n".join((self._head(path), *told))
 
-    def _place(self, path: str) -> tuple[Root, str]:
+    def _place(self, path: str) -> tuple[SandboxedDirectory, str]:
         """A root, and the path's name below it; empty for the root itself."""
         whole = self._whole(path)
-        if self.scope(path) is Scope.WORKSPACE:
+        if self.scope(path) is PathScope.WORKSPACE:
             return self.root, whole.relative_to(self.root.path).as_posix().removeprefix(".")
         if not self._may_leave:
-            raise PathRefused(path, "it is outside the workspace, where nothing may be touched")
-        return (Root(whole), "") if whole.is_dir() else (Root(whole.parent), whole.name)
+            raise PathNotAllowed(path, "it is outside the workspace, where nothing may be touched")
+        return (
+            (SandboxedDirectory(whole), "")
+            if whole.is_dir()
+            else (SandboxedDirectory(whole.parent), whole.name)
+        )
 
     def _text(self, path: str) -> str:
         root, name = self._place(path)
-        return _decoded(root.read(name, self._limits.bytes), path)
+        return _decode(root.read(name, self._limits.bytes), path)
 
     def _put(self, path: str, content: str) -> int:
         encoded, most = content.encode("utf-8", "replace"), self._limits.bytes
         if len(encoded) > most:
-            raise PathRefused(path, f"{len(encoded)} bytes can't be written, only up to {most}")
+            raise PathNotAllowed(path, f"{len(encoded)} bytes can't be written, only up to {most}")
         root, name = self._place(path)
         root.write(name, encoded)
         return len(encoded)
 
-    def _found(self, context: ToolContext, path: str, pattern: str) -> Iterator[tuple[str, int]]:
+    def _find(self, context: ToolContext, path: str, pattern: str) -> Iterator[tuple[str, int]]:
         """The files with their sizes. What is outside has an absolute name."""
         root, name = self._place(path)
-        for found in self._listed(root, name):
+        for found in self._list(root, name):
             if context.cancelled:
                 raise ToolError("the call was stopped")
             shown = found.name if root is self.root else (root.path / found.name).as_posix()
             if fnmatchcase(shown, pattern) or fnmatchcase(Path(shown).name, pattern):
                 yield shown, found.size
 
-    def _listed(self, root: Root, name: str) -> Iterator[Found]:
+    def _list(self, root: SandboxedDirectory, name: str) -> Iterator[FileEntry]:
         if name:
             try:
                 with root.open(name) as file:
                     size = os.fstat(file.fileno()).st_size
-            except PathRefused:
+            except PathNotAllowed:
                 pass  # no file; perhaps a directory
             else:
-                yield Found(name, size)
+                yield FileEntry(name, size)
                 return
         limits = self._limits
         yield from root.files(below=name, count=limits.files, skip=limits.skipped.__contains__)
 
     def _hits(self, context: ToolContext, text: str, path: str, pattern: str) -> Iterator[str]:
-        for name, size in self._found(context, path, pattern):
+        for name, size in self._find(context, path, pattern):
             if size > self._limits.bytes:
                 continue
             try:
@@ -211,13 +215,13 @@ class WorkspaceFiles:
                     yield f"{name}:{number}: {line.strip()[:_LONGEST_LINE]}"
 
 
-def _decoded(content: bytes, path: str) -> str:
+def _decode(content: bytes, path: str) -> str:
     if b"\0" in content[:_SNIFFED]:
-        raise PathRefused(path, f"it is no text, but {len(content)} bytes of something else")
+        raise PathNotAllowed(path, f"it is no text, but {len(content)} bytes of something else")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PathRefused(path, f"it is no text in UTF-8: {error}") from error
+        raise PathNotAllowed(path, f"it is no text in UTF-8: {error}") from error
 
 
 def _lines(text: str) -> list[str]:

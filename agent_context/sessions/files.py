@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, ParamSpec, TypeVar
 
-from agent_context.errors import PathRefused, StoreCorrupt, StoreUnavailable
-from agent_context.paths import Root, stem_of
+from agent_context._sandbox_fs import SandboxedDirectory, safe_filename
+from agent_context.errors import PathNotAllowed, StoreCorrupt, StoreUnavailable
 from agent_context.sessions.store import SessionStore
 
 __all__ = ["FileSessionStore"]
@@ -40,8 +40,8 @@ class FileSessionStore(SessionStore):
         """The directory is made if there is none. Raises `StoreUnavailable`."""
         try:
             Path(directory).mkdir(parents=True, exist_ok=True)
-            self._root = Root(directory)
-        except (OSError, PathRefused) as error:
+            self._root = SandboxedDirectory(directory)
+        except (OSError, PathNotAllowed) as error:
             raise StoreUnavailable(f"no sessions can be kept in {directory}: {error}") from error
 
     def path_of(self, session_id: str) -> Path:
@@ -56,7 +56,7 @@ class FileSessionStore(SessionStore):
     async def get(self, key: str) -> bytes | None:
         return await asyncio.to_thread(self._read, key)
 
-    async def put_aside(self, key: str) -> str:
+    async def quarantine(self, key: str) -> str:
         return await asyncio.to_thread(self._put_aside, _name(key))
 
     async def delete(self, session_id: str) -> bool:
@@ -68,7 +68,7 @@ class FileSessionStore(SessionStore):
 
     def _read(self, key: str) -> bytes | None:
         name = _name(key)
-        file = self._done(self._opened, name)
+        file = self._done(self._open, name)
         if file is None:
             return None
         with file:
@@ -80,10 +80,10 @@ class FileSessionStore(SessionStore):
             raise StoreCorrupt(f"session {key!r} can't be read: {error}; {aside}") from error
         return payload
 
-    def _opened(self, name: str) -> BinaryIO | None:
+    def _open(self, name: str) -> BinaryIO | None:
         try:
             return self._root.open(name)
-        except PathRefused as error:
+        except PathNotAllowed as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
@@ -95,27 +95,27 @@ class FileSessionStore(SessionStore):
         return f"it was put aside as {self._root.path / aside}"
 
     def _ids(self) -> Sequence[str]:
-        return sorted(self._done(lambda: [*self._found()]))
+        return sorted(self._done(lambda: [*self._list_files()]))
 
-    def _found(self) -> Iterator[str]:
+    def _list_files(self) -> Iterator[str]:
         for found in self._root.files(depth=0, count=sys.maxsize):
             if not found.name.endswith(_SUFFIX):
                 continue
             try:
                 with self._root.open(found.name) as file:
                     yield _id(file.readline(_LONGEST_HEADER))
-            except (PathRefused, ValueError, StoreCorrupt) as error:
+            except (PathNotAllowed, ValueError, StoreCorrupt) as error:
                 logger.warning("%s is left out: %s", self._root.path / found.name, error)
 
     def _done(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return work(*args, **kwargs)
-        except PathRefused as error:
+        except PathNotAllowed as error:
             raise StoreUnavailable(f"sessions in {self._root.path}: {error}") from error
 
 
 def _name(session_id: str) -> str:
-    return stem_of(session_id) + _SUFFIX
+    return safe_filename(session_id) + _SUFFIX
 
 
 def _id(header: bytes) -> str:

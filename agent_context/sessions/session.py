@@ -12,18 +12,18 @@ from typing import Any, Final, Self, cast
 
 import orjson
 
+from agent_context._context.zones import Zone, Zones
+from agent_context._runtime import FairAsyncLock
 from agent_context.backend import ContextBackend
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, Part, TextPart, new_id
 from agent_context.protocol import ToJsonl
 from agent_context.ref import ContextRef
-from agent_context.runtime import Fifo
-from agent_context.sessions import stateful
-from agent_context.sessions.lazily import Joined, SaidBefore
+from agent_context.sessions import state_codec
+from agent_context.sessions.lazy_messages import ChainedMessages, ConversationMessages
 from agent_context.tools import Tool
-from agent_context.zones import Zone, Zones
 
-__all__ = ["AgentSession", "request_chain", "shared_links"]
+__all__ = ["AgentSession", "count_shared_links", "request_chain"]
 
 _SAID: Final = ToJsonl((Zone.COMPRESSED, Zone.INCREMENTAL))
 
@@ -46,15 +46,15 @@ class AgentSession:
         self.state: dict[str, Any] = dict(state or {})
         self.conversation: ContextRef | None = None
         """The conversation behind it, once a run has begun."""
-        self.replaced: Sequence[Message] | None = None
+        self.sent_history: Sequence[Message] | None = None
         """What the last run sent in the place of the history, if it did."""
         self.backend: ContextBackend | None = None
         """What the conversation talks to."""
-        self.runs = Fifo()
+        self.run_lock = FairAsyncLock()
         """Which run goes next: they never overlap."""
-        self.earlier: str | None = None
+        self.imported_jsonl: str | None = None
         """What was said before, as lines of JSON, for the conversation that will be started."""
-        self.kept: bytes | None = None
+        self.stored_state: bytes | None = None
         """The state as a store has it."""
         self._chain: tuple[str, ...] = ()
         self._sent: Callable[[], tuple[str, ...]] | None = None
@@ -78,12 +78,12 @@ class AgentSession:
 
         A summary made of what was said earlier comes as words of the assistant.
         """
-        return list(await self.said_before())
+        return list(await self.load_prior_messages())
 
-    async def said_before(self) -> SaidBefore:
+    async def load_prior_messages(self) -> ConversationMessages:
         """The same, as a sequence whose messages are built when they are read."""
         zones = Zones() if self.conversation is None else await self.conversation.zones()
-        return SaidBefore(zones)
+        return ConversationMessages(zones)
 
     async def get_visible(self) -> list[Message]:
         """What the model sees of what was said, in the run that goes on.
@@ -91,7 +91,7 @@ class AgentSession:
         Of a run that sends another history than the conversation's, that history alone: what the
         run itself has said so far may be missing.
         """
-        return await self.get_messages() if self.replaced is None else list(self.replaced)
+        return await self.get_messages() if self.sent_history is None else list(self.sent_history)
 
     def touch_request_hash(
         self,
@@ -104,7 +104,11 @@ class AgentSession:
 
         The hash is made when somebody asks for it.
         """
-        kept = messages if isinstance(messages, Joined | SaidBefore) else tuple(messages)
+        kept = (
+            messages
+            if isinstance(messages, ChainedMessages | ConversationMessages)
+            else tuple(messages)
+        )
         self._sent = partial(request_chain, kept, tools=tuple(tools), fields=fields)
 
     def get_last_request_hash(self) -> str | None:
@@ -138,19 +142,21 @@ class AgentSession:
         Raises `InvalidOptions` that names the place of a value which can't be written.
         """
         conversation = self.conversation
-        return self._as_dict(self.earlier if conversation is None else conversation.ask(_SAID))
+        return self._as_dict(
+            self.imported_jsonl if conversation is None else conversation.ask(_SAID)
+        )
 
     async def snapshot(self) -> dict[str, Any]:
         """`to_dict` for event loops."""
         conversation = self.conversation
-        said = self.earlier if conversation is None else await conversation.aask(_SAID)
+        said = self.imported_jsonl if conversation is None else await conversation.aask(_SAID)
         return self._as_dict(said)
 
     def _as_dict(self, said: str | None) -> dict[str, Any]:
         return {
             "type": "session",
             "session_id": self.session_id,
-            "state": stateful.written(self.state),
+            "state": state_codec.encode_state(self.state),
             "messages": said or "",
             "request_trace": list(self.request_trace),
         }
@@ -160,12 +166,12 @@ class AgentSession:
         """The session that `to_dict` wrote. Raises `InvalidOptions`."""
         match data:
             case {"type": "session", "session_id": str(session_id), "state": state}:
-                session = cls(session_id, state=stateful.read(state))
+                session = cls(session_id, state=state_codec.decode_state(state))
             case _:
                 raise InvalidOptions(
                     "not a session: type, session_id and state are expected, as to_dict writes them"
                 )
-        session.earlier = str(data.get("messages", "")) or None
+        session.imported_jsonl = str(data.get("messages", "")) or None
         session._chain = tuple(map(str, data.get("request_trace", ())))
         return session
 
@@ -188,7 +194,7 @@ def request_chain(
     return tuple(links)
 
 
-def shared_links(one: Sequence[str], other: Sequence[str]) -> int:
+def count_shared_links(one: Sequence[str], other: Sequence[str]) -> int:
     """How many first links two chains have in common."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
@@ -196,7 +202,7 @@ def shared_links(one: Sequence[str], other: Sequence[str]) -> int:
 def _sent(message: Message) -> list[object]:
     return [
         message.role,
-        [_said(part) for part in message.parts],
+        [_hash_message(part) for part in message.parts],
         message.reasoning,
         [(call.id, call.name, call.arguments) for call in message.tool_calls],
         message.tool_call_id,
@@ -204,7 +210,7 @@ def _sent(message: Message) -> list[object]:
     ]
 
 
-def _said(part: Part) -> object:
+def _hash_message(part: Part) -> object:
     if isinstance(part, TextPart) and not part.model_extra:
         return part.text  # the usual part, without pydantic's detour
     return part.model_dump(exclude_none=True)

@@ -6,17 +6,17 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from agent_context.checks import checked
+from agent_context._context.jsonl import load_zones
+from agent_context._context.zones import Zones
+from agent_context._validation import check_type
 from agent_context.errors import (
+    DeadlockError,
     ImportFailed,
     InvalidOptions,
     StoreCorrupt,
-    UsageMistake,
-    WouldDeadlock,
+    UsageError,
 )
-from agent_context.jsonl import imported
 from agent_context.sessions.session import AgentSession
-from agent_context.zones import Zones
 
 __all__ = ["MemorySessionStore", "ScopedSessionStore", "SessionStore"]
 
@@ -35,12 +35,12 @@ class SessionStore(ABC):
         """Keep a session as it is between two runs, in the place of what was kept of it.
 
         Waits for its runs so far; later ones wait for the save. Raises `StoreError`,
-        `InvalidOptions` for a state that can't be kept, `WouldDeadlock` inside of a run.
+        `InvalidOptions` for a state that can't be kept, `DeadlockError` inside of a run.
         """
-        checked("session", session, AgentSession)
+        check_type("session", session, AgentSession)
         if session.is_inside:
-            raise WouldDeadlock(f"a run of {session!r} can't save it, as it goes on: save it later")
-        leave = await session.runs.enter()
+            raise DeadlockError(f"a run of {session!r} can't save it, as it goes on: save it later")
+        leave = await session.run_lock.acquire()
         try:
             # The slower json: a state may hold integers of any size, and text of any kind.
             payload = json.dumps(await session.snapshot(), separators=(",", ":")).encode()
@@ -53,13 +53,13 @@ class SessionStore(ABC):
 
         What can't be read is put aside, so that the id is free again; `StoreCorrupt` says where.
         """
-        payload = await self.get(checked("session_id", session_id, str))
+        payload = await self.get(check_type("session_id", session_id, str))
         if payload is None:
             return None
         try:
             return _session(payload, session_id)
-        except (ValueError, UsageMistake, ImportFailed) as error:
-            aside = await self.put_aside(session_id)
+        except (ValueError, UsageError, ImportFailed) as error:
+            aside = await self.quarantine(session_id)
             raise StoreCorrupt(f"session {session_id!r} can't be read: {error}; {aside}") from error
 
     @abstractmethod
@@ -70,7 +70,7 @@ class SessionStore(ABC):
     async def get(self, key: str) -> bytes | None:
         """What is kept; None if that is nothing."""
 
-    async def put_aside(self, key: str) -> str:
+    async def quarantine(self, key: str) -> str:
         """Move away what can't be read, and say where it is; here it stays."""
         del key
         return "it is kept as it is"
@@ -88,7 +88,9 @@ def _session(payload: bytes, session_id: str) -> AgentSession:
     session = AgentSession.from_dict(json.loads(payload))
     if session.session_id != session_id:
         raise InvalidOptions(f"{session.session_id!r} is kept in its place")
-    imported(session.earlier or "", "replace", Zones(), is_new=True)  # or the next run would fail
+    load_zones(
+        session.imported_jsonl or "", "replace", Zones(), is_new=True
+    )  # or the next run would fail
     return session
 
 
@@ -118,8 +120,8 @@ class ScopedSessionStore(SessionStore):
     """
 
     def __init__(self, inner: SessionStore, tenant: str) -> None:
-        self._inner = checked("inner", inner, SessionStore)
-        if not checked("tenant", tenant, str):
+        self._inner = check_type("inner", inner, SessionStore)
+        if not check_type("tenant", tenant, str):
             raise InvalidOptions("tenant: it is empty, which would be nobody's: name one")
         # With its length in front no tenant and id read like another tenant and id.
         self._scope = f"{len(tenant)}:{tenant}/"
@@ -130,8 +132,8 @@ class ScopedSessionStore(SessionStore):
     async def get(self, key: str) -> bytes | None:
         return await self._inner.get(self._scope + key)
 
-    async def put_aside(self, key: str) -> str:
-        return await self._inner.put_aside(self._scope + key)
+    async def quarantine(self, key: str) -> str:
+        return await self._inner.quarantine(self._scope + key)
 
     async def delete(self, session_id: str) -> bool:
         return await self._inner.delete(self._scope + session_id)

@@ -2,13 +2,13 @@
 
 from agent_context.skills.metadata import SkillMetadata
 from agent_context.skills.runner import SubprocessScriptRunner
-from agent_context.skills.scan import Scan, SkillDiagnostic, scan
+from agent_context.skills.scan import ScanResult, SkillDiagnostic, scan
 from agent_context.skills.scripts import Script, ScriptResult, SkillScriptRunner
 from agent_context.skills.skill import AgentSkill
 
 __all__ = [
     "AgentSkill",
-    "Scan",
+    "ScanResult",
     "Script",
     "ScriptResult",
     "SkillDiagnostic",

@@ -78,11 +78,11 @@ class _Reading:
     def fields(self, head: str) -> Fields:
         """The fields on the top level. Raises `SkillError` if it isn't YAML, even with quotes."""
         try:
-            root = _composed(head)
+            root = _compose(head)
         except SkillError as error:
-            quoted = "\n".join(map(_quoted, head.split("\n")))
+            quoted = "\n".join(map(_quote, head.split("\n")))
             try:
-                root = _composed(quoted)
+                root = _compose(quoted)
             except SkillError:
                 raise error from None
             self.problems.append(f"{error}; read as if the values were quoted")
@@ -139,7 +139,7 @@ class _Reading:
                 yield name, text
 
 
-def _composed(head: str) -> Node | None:
+def _compose(head: str) -> Node | None:
     try:
         import yaml
     except ImportError as error:
@@ -161,7 +161,7 @@ def _is_null(node: Node) -> bool:
     return str(node.tag) == "tag:yaml.org,2002:null"
 
 
-def _quoted(line: str) -> str:
+def _quote(line: str) -> str:
     """`name: value` with the value in quotes, which many forget when it has a colon."""
     found = _PLAIN_FIELD.fullmatch(line.rstrip())
     if found is None or found[2][0] in "\"'":

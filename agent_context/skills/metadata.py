@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from agent_context.errors import SkillError
 
-__all__ = ["SkillMetadata", "deviations", "one_line"]
+__all__ = ["SkillMetadata", "one_line", "spec_violations"]
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _LONGEST_NAME = 64
@@ -45,7 +45,7 @@ def one_line(text: str) -> str:
     return " ".join(words.split())
 
 
-def deviations(metadata: SkillMetadata, directory: str) -> Iterator[str]:
+def spec_violations(metadata: SkillMetadata, directory: str) -> Iterator[str]:
     """Where a skill in a directory of this name departs from the Agent Skills specification."""
     name = metadata.name
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:

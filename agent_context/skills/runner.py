@@ -16,8 +16,8 @@ from time import monotonic
 from typing import IO, cast
 
 from agent_context.errors import InvalidOptions, SkillError
-from agent_context.skills.languages import PROGRAMS, command
-from agent_context.skills.output import Output
+from agent_context.skills.captured_output import CapturedOutput
+from agent_context.skills.interpreters import PROGRAMS, command
 from agent_context.skills.scripts import Script, ScriptResult
 
 __all__ = ["SubprocessScriptRunner"]
@@ -89,9 +89,9 @@ class _Process:
             argv, source = command(self._script, text.fileno(), self._args, self._runner.programs)
             text.write(source)
             text.seek(0)
-            with self._started(argv, text.fileno()) as process:
+            with self._start(argv, text.fileno()) as process:
                 pipes = cast("list[IO[bytes]]", [process.stdout, process.stderr])
-                outputs = [Output(pipe, self._runner.max_output) for pipe in pipes]
+                outputs = [CapturedOutput(pipe, self._runner.max_output) for pipe in pipes]
                 in_time = self._wait(process)
                 _kill_group(process)
                 for output in outputs:
@@ -104,7 +104,7 @@ class _Process:
             truncated=stdout.truncated or stderr.truncated,
         )
 
-    def _started(self, argv: Sequence[str], descriptor: int) -> subprocess.Popen[bytes]:
+    def _start(self, argv: Sequence[str], descriptor: int) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - a list, no shell; the program is the runner's
                 argv,

@@ -10,10 +10,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from agent_context.errors import SkillError
-from agent_context.skills.files import MANIFEST
+from agent_context.skills.inventory import MANIFEST
 from agent_context.skills.skill import AgentSkill
 
-__all__ = ["Scan", "SkillDiagnostic", "scan"]
+__all__ = ["ScanResult", "SkillDiagnostic", "scan"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class SkillDiagnostic(Struct, frozen=True):
     text: str
 
 
-class Scan(Struct, frozen=True):
+class ScanResult(Struct, frozen=True):
     """What was found."""
 
     skills: tuple[AgentSkill, ...] = ()
@@ -37,7 +37,7 @@ class Scan(Struct, frozen=True):
     """Which could not be loaded and why, and what was borne with in the others."""
 
 
-def scan(root: str | os.PathLike[str], *, strict: bool = False) -> Scan:
+def scan(root: str | os.PathLike[str], *, strict: bool = False) -> ScanResult:
     """Every immediate subdirectory with a SKILL.md; one that can't be read never hides another.
 
     Links to directories are not followed. Raises `SkillError` if `root` can't be listed.
@@ -49,27 +49,33 @@ def scan(root: str | os.PathLike[str], *, strict: bool = False) -> Scan:
     skills: list[AgentSkill] = []
     found: list[SkillDiagnostic] = []
     if (Path(root) / MANIFEST).exists():
-        found.append(_noted(root, "it is a skill itself; `AgentSkill.from_dir` reads it"))
+        found.append(
+            _collect_diagnostics(root, "it is a skill itself; `AgentSkill.from_dir` reads it")
+        )
     for path in entries:
         if path.name in _PASSED_OVER or not os.path.lexists(path / MANIFEST):
             continue
         if path.is_symlink():
-            found.append(_noted(path, "a link is not followed; add it by `AgentSkill.from_dir`"))
+            found.append(
+                _collect_diagnostics(
+                    path, "a link is not followed; add it by `AgentSkill.from_dir`"
+                )
+            )
             continue
         try:
             skill = AgentSkill.from_dir(path, strict=strict)
         except SkillError as error:
-            found.append(_noted(path, str(error)))
+            found.append(_collect_diagnostics(path, str(error)))
         else:
             skills.append(skill)
-            found += _all_noted(path, skill.warnings)
-    return Scan(tuple(skills), tuple(found))
+            found += _load_all(path, skill.warnings)
+    return ScanResult(tuple(skills), tuple(found))
 
 
-def _all_noted(where: Path, texts: Iterable[str]) -> list[SkillDiagnostic]:
-    return [_noted(where, text) for text in texts]
+def _load_all(where: Path, texts: Iterable[str]) -> list[SkillDiagnostic]:
+    return [_collect_diagnostics(where, text) for text in texts]
 
 
-def _noted(where: str | os.PathLike[str], text: str) -> SkillDiagnostic:
+def _collect_diagnostics(where: str | os.PathLike[str], text: str) -> SkillDiagnostic:
     logger.warning("skills: %s: %s", os.fspath(where), text)
     return SkillDiagnostic(os.fspath(where), text)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from agent_context.checks import checked
-from agent_context.errors import PathRefused, SkillError
-from agent_context.paths import Root, segments
-from agent_context.skills.files import MANIFEST, Files, as_text, list_files, resolved
+from agent_context._sandbox_fs import SandboxedDirectory, split_relative_path
+from agent_context._validation import check_type
+from agent_context.errors import PathNotAllowed, SkillError
 from agent_context.skills.frontmatter import SkillFile, instructions_of, read_skill_file
-from agent_context.skills.metadata import SkillMetadata, deviations
+from agent_context.skills.inventory import MANIFEST, SkillInventory, as_text, list_files, resolve
+from agent_context.skills.metadata import SkillMetadata, spec_violations
 from agent_context.skills.scripts import Script
 
 __all__ = ["AgentSkill"]
@@ -21,7 +21,7 @@ __all__ = ["AgentSkill"]
 _LARGEST_MANIFEST = 1_024 * 1_024
 _LARGEST_RESOURCE = 256 * 1_024
 _LARGEST_SCRIPT = 1_024 * 1_024
-_NO_FILES = Files()
+_NO_FILES = SkillInventory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class AgentSkill:
     """Of a dynamic skill; those of a directory are read when they are loaded."""
     resources: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """Of a dynamic skill, by name."""
-    files: Files = _NO_FILES
+    files: SkillInventory = _NO_FILES
     """What there is in the directory."""
     warnings: tuple[str, ...] = ()
     """What departs from the Agent Skills specification, and was borne."""
@@ -52,10 +52,10 @@ class AgentSkill:
         a description, and what departs is noted in `warnings`.
         """
         try:
-            root = Root(path)
+            root = SandboxedDirectory(path)
             said = read_skill_file(_manifest(root), default_name=root.path.name)
             files = list_files(root)
-        except (SkillError, PathRefused) as error:
+        except (SkillError, PathNotAllowed) as error:
             raise SkillError(f"skill in {os.fspath(path)!r}: {error}") from error
         warnings = tuple(_warnings(said, Path(path), files, strict=strict))
         if strict and warnings:
@@ -65,8 +65,8 @@ class AgentSkill:
     @classmethod
     def dynamic(cls, metadata: SkillMetadata, instructions: str) -> Self:
         """A skill that has no directory."""
-        checked("metadata", metadata, SkillMetadata)
-        return cls(metadata, instructions=checked("instructions", instructions, str))
+        check_type("metadata", metadata, SkillMetadata)
+        return cls(metadata, instructions=check_type("instructions", instructions, str))
 
     def with_resource(self, path: str, content: str | bytes) -> Self:
         """This dynamic skill with a document more, or another one in its place."""
@@ -75,8 +75,8 @@ class AgentSkill:
                 f"skill {self.name!r} is a directory: put {path!r} in there, or make it dynamic"
             )
         try:
-            name = "/".join(segments(path))
-        except PathRefused as error:
+            name = "/".join(split_relative_path(path))
+        except PathNotAllowed as error:
             raise SkillError(f"skill {self.name!r}: {error}") from error
         data = content.encode() if isinstance(content, str) else bytes(content)
         return replace(self, resources={**self.resources, name: data})
@@ -109,12 +109,12 @@ class AgentSkill:
             return self.instructions or ""
         try:
             return instructions_of(_manifest(_again(self.root_dir)))
-        except (SkillError, PathRefused) as error:
+        except (SkillError, PathNotAllowed) as error:
             raise SkillError(f"skill {self.name!r}: {error}") from error
 
     def resource_name(self, name: str) -> str:
         """The listed name of a document that is named by its path, or by its last part alone."""
-        return resolved(name, self.resource_names, what=f"skill {self.name!r}: resource")
+        return resolve(name, self.resource_names, what=f"skill {self.name!r}: resource")
 
     def read_resource(self, name: str) -> str:
         """A document's text. Raises `SkillError` for one that isn't listed, or isn't text."""
@@ -132,26 +132,26 @@ class AgentSkill:
         what = f"skill {self.name!r}: script"
         if self.root_dir is None:
             raise SkillError(f"{what} {name!r} not found: a dynamic skill has none")
-        known = resolved(name, self.script_names, what=what)
+        known = resolve(name, self.script_names, what=what)
         source = self._read(self.root_dir, known, _LARGEST_SCRIPT)
         return Script(skill=self.name, name=known, root=self.root_dir, source=source)
 
     def _read(self, root: Path, name: str, limit: int) -> bytes:
         try:
             return _again(root).read(name, limit)
-        except PathRefused as error:
+        except PathNotAllowed as error:
             raise SkillError(f"skill {self.name!r}: {error}") from error
 
 
-def _again(path: Path) -> Root:
+def _again(path: Path) -> SandboxedDirectory:
     """The directory of a skill, unless a link has taken its place since the skill was read."""
-    root = Root(path)
+    root = SandboxedDirectory(path)
     if root.path != path:
-        raise PathRefused(str(path), "a link has taken its place")
+        raise PathNotAllowed(str(path), "a link has taken its place")
     return root
 
 
-def _manifest(root: Root) -> str:
+def _manifest(root: SandboxedDirectory) -> str:
     content = root.read(MANIFEST, _LARGEST_MANIFEST)
     try:
         return content.decode()
@@ -159,8 +159,8 @@ def _manifest(root: Root) -> str:
         raise SkillError(f"{MANIFEST} is not UTF-8: byte {error.start}") from error
 
 
-def _warnings(said: SkillFile, path: Path, files: Files, *, strict: bool) -> list[str]:
-    found = [*said.problems, *deviations(said.metadata, path.resolve().name)]
+def _warnings(said: SkillFile, path: Path, files: SkillInventory, *, strict: bool) -> list[str]:
+    found = [*said.problems, *spec_violations(said.metadata, path.resolve().name)]
     if files.left_out:
         found.append("it has more files than are listed")
     if strict and said.unknown:

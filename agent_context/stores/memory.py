@@ -18,32 +18,32 @@ from uuid import uuid4
 import orjson
 
 from agent_context.errors import Fenced, StoreError, StoreUnavailable
-from agent_context.stores.fence import (
-    Verdict,
-    checked_text,
-    deleted,
-    fenced,
-    gone,
-    judged,
-    object_of,
-    taken,
-    unknown,
-)
 from agent_context.stores.store import (
-    UNCHANGED,
-    About,
+    KEEP_DRAFT,
     Claim,
+    ConversationInfo,
     Entry,
-    Fed,
-    Finding,
+    FeedEntry,
+    ForkOrigin,
+    HealthCheck,
     Log,
-    Parent,
-    Removed,
     Snapshot,
     Store,
+    VacuumResult,
     Write,
 )
-from agent_context.stores.words import best
+from agent_context.stores.text_search import rank_entries
+from agent_context.stores.write_check import (
+    WriteStatus,
+    check_text,
+    check_write,
+    deleted_conversation,
+    encode_metadata,
+    fenced_write,
+    sequence_conflict,
+    state_unavailable,
+    unknown_conversation,
+)
 
 __all__ = ["MemoryStore"]
 
@@ -55,7 +55,7 @@ class _Kept:
     id: str
     created_at: float
     updated_at: float
-    parent: Parent | None
+    parent: ForkOrigin | None
     epoch: int = 0
     head: int = 0
     owner: str | None = None
@@ -85,8 +85,8 @@ class _Kept:
             for entry in write.entries
         )
 
-    def about(self) -> About:
-        return About(
+    def about(self) -> ConversationInfo:
+        return ConversationInfo(
             id=self.id,
             head=self.head,
             created_at=self.created_at,
@@ -105,99 +105,99 @@ class MemoryStore(Store):
         self._lock = Lock()
         self._closed = False
         self._kept: dict[str, _Kept] = {}
-        self._feed: list[Fed] = []
+        self._feed: list[FeedEntry] = []
         self._position = 0
 
-    def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
-        checked_text("conversation id", conversation_id)
-        with self._opened():
-            kept = self._kept.get(conversation_id) or self._made(conversation_id, parent)
+    def claim(self, conversation_id: str, *, parent: ForkOrigin | None = None) -> Claim:
+        check_text("conversation id", conversation_id)
+        with self._conversations():
+            kept = self._kept.get(conversation_id) or self._create(conversation_id, parent)
             if kept.deleted:
-                raise deleted(conversation_id)
+                raise deleted_conversation(conversation_id)
             kept.epoch += 1
             kept.owner = self._node
             return Claim(kept.epoch, kept.head, kept.draft)
 
     def release(self, conversation_id: str, epoch: int) -> None:
-        with self._opened():
+        with self._conversations():
             kept = self._alive(conversation_id)
             if kept is not None and kept.epoch == epoch:
                 kept.owner = None
 
     def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
-        with self._opened():
+        with self._conversations():
             return [self._write(write) for write in batch]
 
     def save_snapshot(self, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
-        with self._opened():
+        with self._conversations():
             kept = self._alive(conversation_id)
             if kept is None or kept.epoch != epoch:
-                raise fenced(conversation_id, epoch, kept.epoch if kept else None)
+                raise fenced_write(conversation_id, epoch, kept.epoch if kept else None)
             if snapshot.seq > kept.head:
                 raise Fenced(f"conversation {conversation_id} has no entry {snapshot.seq} yet")
             kept.snapshots[snapshot.seq] = snapshot
             self._drop_old_snapshots(kept)
 
     def load(self, conversation_id: str, *, upto: int | None = None) -> Log:
-        with self._opened():
+        with self._conversations():
             kept, last = self._readable(conversation_id, upto)
             return self._log(kept, last)
 
     def entries(
         self, conversation_id: str, *, after: int = 0, upto: int | None = None, limit: int = 1000
     ) -> Sequence[Entry]:
-        with self._opened():
+        with self._conversations():
             kept, last = self._readable(conversation_id, upto)
             return tuple(islice(kept.behind(after, last), max(limit, 0)))
 
-    def find(self, conversation_id: str, key: str) -> Entry | None:
-        with self._opened():
+    def find_by_key(self, conversation_id: str, key: str) -> Entry | None:
+        with self._conversations():
             kept = self._alive(conversation_id)
             return kept.entries.get(kept.keys.get(key, 0)) if kept else None
 
-    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Fed]:
-        with self._opened():
+    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[FeedEntry]:
+        with self._conversations():
             start = bisect_right(self._feed, after, key=lambda fed: fed.position)
             rest = islice(self._feed, start, None)
             alive = (fed for fed in rest if self._alive(fed.conversation_id))
             return tuple(islice(alive, max(limit, 0)))
 
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
-        return best(self._all(conversation_id), text, limit=limit)
+        return rank_entries(self._all(conversation_id), text, limit=limit)
 
-    def about(self, conversation_id: str) -> About | None:
-        with self._opened():
+    def info(self, conversation_id: str) -> ConversationInfo | None:
+        with self._conversations():
             kept = self._alive(conversation_id)
             return kept.about() if kept else None
 
-    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
-        with self._opened():
+    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[ConversationInfo]:
+        with self._conversations():
             ids = sorted(
                 each.id for each in self._kept.values() if each.id > after and not each.deleted
             )
             return tuple(self._kept[each].about() for each in ids[: max(limit, 0)])
 
-    def annotate(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
-        encoded = object_of(metadata)
-        with self._opened():
+    def set_metadata(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
+        encoded = encode_metadata(metadata)
+        with self._conversations():
             self._known(conversation_id).metadata = encoded
 
-    def attach(self, conversation_id: str, name: str, payload: bytes | None) -> None:
-        checked_text("attachment", name)
-        with self._opened():
+    def put_attachment(self, conversation_id: str, name: str, payload: bytes | None) -> None:
+        check_text("attachment", name)
+        with self._conversations():
             attachments = self._known(conversation_id).attachments
             if payload is None:
                 attachments.pop(name, None)
             else:
                 attachments[name] = payload
 
-    def attached(self, conversation_id: str, name: str) -> bytes | None:
-        with self._opened():
+    def get_attachment(self, conversation_id: str, name: str) -> bytes | None:
+        with self._conversations():
             kept = self._alive(conversation_id)
             return kept.attachments.get(name) if kept else None
 
     def delete(self, conversation_id: str) -> bool:
-        with self._opened():
+        with self._conversations():
             kept = self._alive(conversation_id)
             if kept is None:
                 return False
@@ -206,8 +206,8 @@ class MemoryStore(Store):
             kept.owner = kept.draft = None
             return True
 
-    def vacuum(self, *, before: float | None = None) -> Removed:
-        with self._opened():
+    def vacuum(self, *, before: float | None = None) -> VacuumResult:
+        with self._conversations():
             points = self._points()
             emptied = removed = 0
             for kept in self._kept.values():
@@ -221,23 +221,23 @@ class MemoryStore(Store):
                     kept.metadata = b"{}"
                     kept.emptied = True
                     emptied += 1
-            return Removed(emptied, removed)
+            return VacuumResult(emptied, removed)
 
-    def check(self) -> Sequence[Finding]:
-        with self._opened():
-            return (Finding("durable", ok=False, text="kept in memory: gone with the process"),)
+    def health(self) -> Sequence[HealthCheck]:
+        with self._conversations():
+            return (HealthCheck("durable", ok=False, text="kept in memory: gone with the process"),)
 
     def close(self) -> None:
         self._closed = True
 
     @contextmanager
-    def _opened(self) -> Generator[None]:
+    def _conversations(self) -> Generator[None]:
         with self._lock:
             if self._closed:
                 raise StoreUnavailable("the store is closed")
             yield
 
-    def _made(self, conversation_id: str, parent: Parent | None) -> _Kept:
+    def _create(self, conversation_id: str, parent: ForkOrigin | None) -> _Kept:
         if parent is not None:
             self._check_parent(parent)
         now = time.time()
@@ -245,10 +245,10 @@ class MemoryStore(Store):
         self._kept[conversation_id] = kept
         return kept
 
-    def _check_parent(self, parent: Parent) -> None:
+    def _check_parent(self, parent: ForkOrigin) -> None:
         kept = self._known(parent.id)
         if not 0 <= parent.seq <= kept.head:
-            raise gone(parent)
+            raise state_unavailable(parent)
         self._log(kept, parent.seq)
 
     def _alive(self, conversation_id: str) -> _Kept | None:
@@ -258,19 +258,19 @@ class MemoryStore(Store):
     def _known(self, conversation_id: str) -> _Kept:
         kept = self._alive(conversation_id)
         if kept is None:
-            raise unknown(conversation_id)
+            raise unknown_conversation(conversation_id)
         return kept
 
     def _readable(self, conversation_id: str, upto: int | None) -> tuple[_Kept, int]:
         """The conversation, and up to which entry it may be read."""
         kept = self._kept.get(conversation_id)
         if kept is None:
-            raise unknown(conversation_id)
+            raise unknown_conversation(conversation_id)
         last = kept.head
         if kept.deleted:
             last = max(self._points().get(conversation_id, ()), default=-1)
         if last < 0:
-            raise unknown(conversation_id)
+            raise unknown_conversation(conversation_id)
         return kept, last if upto is None else min(upto, last)
 
     def _log(self, kept: _Kept, last: int) -> Log:
@@ -278,23 +278,23 @@ class MemoryStore(Store):
         after = snapshot.seq if snapshot else 0
         entries = tuple(kept.behind(after, last))
         if len(entries) != last - after:
-            raise gone(Parent(kept.id, last))
+            raise state_unavailable(ForkOrigin(kept.id, last))
         return Log(snapshot, entries, kept.parent)
 
     def _all(self, conversation_id: str) -> Sequence[Entry]:
-        with self._opened():
+        with self._conversations():
             kept, last = self._readable(conversation_id, None)
             return tuple(kept.behind(0, last))
 
     def _write(self, write: Write) -> StoreError | None:
         kept = self._alive(write.conversation_id)
         if kept is None:
-            return fenced(write.conversation_id, write.epoch, None)
-        verdict = judged(write, kept.epoch, kept.head)
+            return fenced_write(write.conversation_id, write.epoch, None)
+        verdict = check_write(write, kept.epoch, kept.head)
         if isinstance(verdict, StoreError):
             return verdict
-        if verdict is Verdict.OLD:
-            return None if kept.holds(write) else taken(write)
+        if verdict is WriteStatus.OLD:
+            return None if kept.holds(write) else sequence_conflict(write)
         keys = [entry.key for entry in write.entries if entry.key is not None]
         if not kept.keys.keys().isdisjoint(keys) or len(set(keys)) < len(keys):
             return StoreError(f"conversation {kept.id}: one of the keys {keys} is used already")
@@ -306,12 +306,12 @@ class MemoryStore(Store):
             self._position += 1
             kept.entries[entry.seq] = entry
             kept.epochs[entry.seq] = write.epoch
-            self._feed.append(Fed(self._position, kept.id, entry))
+            self._feed.append(FeedEntry(self._position, kept.id, entry))
             if entry.key is not None:
                 kept.keys[entry.key] = entry.seq
         kept.head = write.head + len(write.entries)
         kept.updated_at = time.time()
-        if write.draft is not UNCHANGED:
+        if write.draft is not KEEP_DRAFT:
             kept.draft = write.draft
 
     def _points(self) -> dict[str, set[int]]:
@@ -359,7 +359,7 @@ def _needless(kept: _Kept, points: set[int], before: float | None) -> list[int]:
     }
     old: list[int] = []
     for entry in kept.behind(0, newest.seq):
-        if entry.at >= before:
+        if entry.timestamp >= before:
             break
         if entry.seq not in needed:
             old.append(entry.seq)

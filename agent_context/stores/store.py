@@ -18,18 +18,18 @@ from msgspec import Struct, field
 from agent_context.errors import StoreError
 
 __all__ = [
-    "UNCHANGED",
-    "About",
+    "KEEP_DRAFT",
     "Claim",
+    "ConversationInfo",
     "Entry",
-    "Fed",
-    "Finding",
+    "FeedEntry",
+    "ForkOrigin",
+    "HealthCheck",
     "Log",
-    "Parent",
-    "Removed",
     "Snapshot",
     "Store",
     "Unchanged",
+    "VacuumResult",
     "Write",
 ]
 
@@ -40,7 +40,7 @@ class Unchanged(Enum):
     UNCHANGED = "unchanged"
 
 
-UNCHANGED: Final = Unchanged.UNCHANGED
+KEEP_DRAFT: Final = Unchanged.UNCHANGED
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -50,13 +50,13 @@ class Entry(Struct, frozen=True, gc=False):
     kind: str
     payload: bytes
     """A JSON object. It comes back byte for byte."""
-    at: float
+    timestamp: float
     """When it was accepted: Unix seconds."""
     key: str | None = None
     """The idempotency key of what was asked, on the last entry that it caused."""
 
 
-class Parent(Struct, frozen=True):
+class ForkOrigin(Struct, frozen=True):
     """Where a forked conversation began: with what `id` was after its entry `seq`."""
 
     id: str
@@ -80,7 +80,7 @@ class Write(Struct, frozen=True, kw_only=True):
     head: int
     """The last entry that the writer knows: `entries` go on from there."""
     entries: tuple[Entry, ...] = ()
-    draft: bytes | Literal[Unchanged.UNCHANGED] | None = UNCHANGED
+    draft: bytes | Literal[Unchanged.UNCHANGED] | None = KEEP_DRAFT
 
 
 class Snapshot(Struct, frozen=True):
@@ -97,10 +97,10 @@ class Log(Struct, frozen=True):
 
     snapshot: Snapshot | None
     entries: Sequence[Entry]
-    parent: Parent | None = None
+    parent: ForkOrigin | None = None
 
 
-class Fed(Struct, frozen=True):
+class FeedEntry(Struct, frozen=True):
     """An entry in the order in which the store took in the entries of all conversations."""
 
     position: int
@@ -108,7 +108,7 @@ class Fed(Struct, frozen=True):
     entry: Entry
 
 
-class About(Struct, frozen=True, kw_only=True):
+class ConversationInfo(Struct, frozen=True, kw_only=True):
     """What is known of a conversation without reading it."""
 
     id: str
@@ -119,10 +119,10 @@ class About(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     owner: str | None = None
     """The node that has claimed it and not released it."""
-    parent: Parent | None = None
+    parent: ForkOrigin | None = None
 
 
-class Finding(Struct, frozen=True):
+class HealthCheck(Struct, frozen=True):
     """One thing that a self-check looked at."""
 
     name: str
@@ -130,7 +130,7 @@ class Finding(Struct, frozen=True):
     text: str
 
 
-class Removed(Struct, frozen=True):
+class VacuumResult(Struct, frozen=True):
     """What a vacuum took away."""
 
     conversations: int = 0
@@ -144,10 +144,10 @@ class Store(ABC):
     """
 
     @abstractmethod
-    def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
+    def claim(self, conversation_id: str, *, parent: ForkOrigin | None = None) -> Claim:
         """Become the owner, with a new epoch; the conversation is made if there is none.
 
-        `parent` is kept when it is made. Raises `OwnedElsewhere` while another live node owns it,
+        `parent` is kept when it is made. Raises `OwnedByAnotherProcess` while another node owns it,
         `ConversationDeleted` for one that was deleted, and `UnknownConversation` for a parent that
         can't be had as it was then.
         """
@@ -194,11 +194,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def find(self, conversation_id: str, key: str) -> Entry | None:
+    def find_by_key(self, conversation_id: str, key: str) -> Entry | None:
         """The entry with this idempotency key."""
 
     @abstractmethod
-    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Fed]:
+    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[FeedEntry]:
         """Entries of all conversations behind a position, in order.
 
         Nothing ever appears behind a position that was returned.
@@ -213,23 +213,23 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def about(self, conversation_id: str) -> About | None:
+    def info(self, conversation_id: str) -> ConversationInfo | None:
         """None for an unknown or deleted conversation."""
 
     @abstractmethod
-    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
+    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[ConversationInfo]:
         """Those with an id greater than `after`, by id; deleted ones left out."""
 
     @abstractmethod
-    def annotate(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
+    def set_metadata(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata, a JSON object. Raises `UnknownConversation`."""
 
     @abstractmethod
-    def attach(self, conversation_id: str, name: str, payload: bytes | None) -> None:
+    def put_attachment(self, conversation_id: str, name: str, payload: bytes | None) -> None:
         """Keep a named attachment, or drop it for None. Raises `UnknownConversation`."""
 
     @abstractmethod
-    def attached(self, conversation_id: str, name: str) -> bytes | None:
+    def get_attachment(self, conversation_id: str, name: str) -> bytes | None:
         """The attachment, or None."""
 
     @abstractmethod
@@ -240,7 +240,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def vacuum(self, *, before: float | None = None) -> Removed:
+    def vacuum(self, *, before: float | None = None) -> VacuumResult:
         """Remove what deleted conversations left, unless forks need it.
 
         With `before` (Unix seconds) also entries from before then that a snapshot made needless
@@ -248,7 +248,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def check(self) -> Sequence[Finding]:
+    def health(self) -> Sequence[HealthCheck]:
         """Look at the store itself: its version and known bugs, schema, speed of a commit."""
 
     @abstractmethod

@@ -8,24 +8,24 @@ from contextlib import aclosing
 from typing import ClassVar, TypeVar, cast
 from unittest import SkipTest
 
+from agent_context._actor import AgentContext
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import from_message
+from agent_context._context.zones import Zones
 from agent_context.backend import ContextBackend, Request
-from agent_context.conversation import AgentContext
 from agent_context.errors import BackendError
 from agent_context.messages import Completion, FinishReason, Message, Role, ToolCall
 from agent_context.options import SendOptions
 from agent_context.protocol import Messages, Send, SendStream
-from agent_context.records import record_of
 from agent_context.stream_events import (
-    Assembly,
     Finished,
     ReasoningDelta,
+    StreamAccumulator,
     StreamEvent,
     TextDelta,
     ToolCallDelta,
     UsageReported,
 )
-from agent_context.vector import Vector
-from agent_context.zones import Zones
 
 __all__ = ["BackendContract", "request_of"]
 
@@ -39,7 +39,7 @@ def request_of(
     options = options or SendOptions()
     return Request(
         conversation_id="testing",
-        zones=Zones(incremental=Vector.of(map(record_of, messages))),
+        zones=Zones(incremental=PersistentVector.of(map(from_message, messages))),
         options=options,
         facts=backend.model_facts(options.model),
     )
@@ -95,9 +95,9 @@ class BackendContract:
         assert all(isinstance(event, known) for event in events)
 
     def test_the_pieces_of_a_stream_are_the_finished_message(self) -> None:
-        assembly = Assembly.of(self._run(self._stream))
+        assembly = StreamAccumulator.from_events(self._run(self._stream))
 
-        pieces = assembly.message()
+        pieces = assembly.to_message()
         whole = assembly.completion.message if assembly.completion else pieces
         assert pieces.text
         assert pieces.text == whole.text
@@ -110,7 +110,7 @@ class BackendContract:
         events = self._run(self._stream, backend)
 
         pieces = [event for event in events if not isinstance(event, Finished)]
-        whole = Assembly.of(events).message().text
+        whole = StreamAccumulator.from_events(events).to_message().text
         assert backend.merge_chunks(events).text == backend.merge_chunks(pieces).text == whole
 
     def test_a_conversation_stores_what_it_says(self) -> None:

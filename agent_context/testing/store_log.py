@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from agent_context.errors import Fenced, StoreError
 from agent_context.stores.store import Entry, Write
-from agent_context.testing.store_tools import StoreTools, entry, facts, only, refused, said, write
+from agent_context.testing._store_helpers import (
+    StoreTools,
+    entry,
+    facts,
+    is_refused,
+    only,
+    texts_of,
+    write,
+)
 
 __all__ = ["LogContract"]
 
@@ -13,14 +21,14 @@ class LogContract(StoreTools):
     """Claims and writes."""
 
     def test_a_new_conversation_begins_with_nothing(self) -> None:
-        with self.opened() as store:
+        with self.open() as store:
             claim = store.claim("a")
 
             assert (claim.epoch, claim.head, claim.draft) == (1, 0, None)
-            assert said(store, "a") == []
+            assert texts_of(store, "a") == []
 
     def test_a_claim_knows_where_the_log_ends(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, "one", "two"))
 
             claim = store.claim("a")
@@ -28,26 +36,26 @@ class LogContract(StoreTools):
             assert (claim.epoch, claim.head) == (2, 2)
 
     def test_a_second_claim_fences_the_first(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, "one"))
             store.claim("a")
 
             answer = only(store, write("a", 1, "late", epoch=1))
 
-            assert refused(Fenced, answer)
+            assert is_refused(Fenced, answer)
             assert only(store, write("a", 1, "two", epoch=2)) is None
-            assert said(store, "a") == ["one", "two"]
+            assert texts_of(store, "a") == ["one", "two"]
 
     def test_an_epoch_that_was_never_given_is_fenced(self) -> None:
-        with self.opened("a") as store:
-            assert refused(Fenced, only(store, write("a", 0, "early", epoch=2)))
-            assert refused(Fenced, only(store, write("unknown", 0, "lost")))
+        with self.open("a") as store:
+            assert is_refused(Fenced, only(store, write("a", 0, "early", epoch=2)))
+            assert is_refused(Fenced, only(store, write("unknown", 0, "lost")))
 
-            assert said(store, "a") == []
-            assert store.about("unknown") is None
+            assert texts_of(store, "a") == []
+            assert store.info("unknown") is None
 
     def test_what_is_released_has_no_owner(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             assert facts(store, "a").owner
 
             store.release("a", 1)
@@ -56,7 +64,7 @@ class LogContract(StoreTools):
             assert store.claim("a").epoch == 2
 
     def test_releasing_an_epoch_that_is_over_does_nothing(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             store.claim("a")
 
             store.release("a", 1)
@@ -68,7 +76,7 @@ class LogContract(StoreTools):
     def test_entries_come_back_as_they_were(self) -> None:
         odd = b'{"z": 1,"a":  "\\u0000 \\ud800 \xe4\xbd\xa0\\n", "a": 1e400}'
         whole = Entry(1, "some.kind", odd, 1234567890.123456, "key/\xe4")
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, Write(conversation_id="a", epoch=1, head=0, entries=(whole,)))
 
             assert list(store.entries("a")) == [whole]
@@ -76,81 +84,85 @@ class LogContract(StoreTools):
 
     def test_large_entries_are_kept(self) -> None:
         text = "abcdefgh" * 250_000
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, text, "small"))
 
-            assert said(store, "a") == [text, "small"]
+            assert texts_of(store, "a") == [text, "small"]
 
     def test_entries_must_go_on_from_the_head(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, "one"))
             gap = Write(conversation_id="a", epoch=1, head=1, entries=(entry(3),))
             twice = Write(conversation_id="a", epoch=1, head=1, entries=(entry(2), entry(2)))
 
             for wrong in (write("a", 2, "late"), gap, twice):
-                assert refused(Fenced, only(store, wrong))
+                assert is_refused(Fenced, only(store, wrong))
 
-            assert said(store, "a") == ["one"]
+            assert texts_of(store, "a") == ["one"]
 
     def test_a_batch_may_hold_writes_that_follow_one_another(self) -> None:
-        with self.opened("a", "b") as store:
+        with self.open("a", "b") as store:
             batch = [write("a", 0, "1", "2"), write("b", 0, "x"), write("a", 2, "3")]
 
             assert list(store.write(batch)) == [None, None, None]
 
-            assert said(store, "a") == ["1", "2", "3"]
-            assert said(store, "b") == ["x"]
+            assert texts_of(store, "a") == ["1", "2", "3"]
+            assert texts_of(store, "b") == ["x"]
 
     def test_an_empty_batch_is_harmless(self) -> None:
-        with self.opened() as store:
+        with self.open() as store:
             assert list(store.write([])) == []
 
     def test_a_refused_write_does_not_hurt_the_others(self) -> None:
-        with self.opened("a", "b", "c") as store:
+        with self.open("a", "b", "c") as store:
             batch = [write("a", 0, "1"), write("b", 5, "gap"), write("c", 0, "1")]
 
             first, second, third = store.write(batch)
 
             assert (first, third) == (None, None)
-            assert refused(Fenced, second)
-            assert (said(store, "a"), said(store, "b"), said(store, "c")) == (["1"], [], ["1"])
+            assert is_refused(Fenced, second)
+            assert (texts_of(store, "a"), texts_of(store, "b"), texts_of(store, "c")) == (
+                ["1"],
+                [],
+                ["1"],
+            )
 
     def test_behind_a_refused_write_what_follows_is_refused(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             answers = store.write([write("a", 3, "gap"), write("a", 4, "behind")])
 
-            assert all(refused(Fenced, answer) for answer in answers)
-            assert said(store, "a") == []
+            assert all(is_refused(Fenced, answer) for answer in answers)
+            assert texts_of(store, "a") == []
 
     def test_a_write_that_is_kept_already_counts_as_kept(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             batch = [write("a", 0, "1", "2"), write("a", 2, "3", key="k")]
             store.write(batch)
 
             assert list(store.write(batch)) == [None, None]
             assert only(store, batch[0]) is None
 
-            assert said(store, "a") == ["1", "2", "3"]
+            assert texts_of(store, "a") == ["1", "2", "3"]
             assert len(store.feed()) == 3
 
     def test_other_entries_under_the_same_numbers_are_fenced(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, "one"))
 
-            assert refused(Fenced, only(store, write("a", 0, "other")))
+            assert is_refused(Fenced, only(store, write("a", 0, "other")))
 
-            assert said(store, "a") == ["one"]
+            assert texts_of(store, "a") == ["one"]
 
     def test_the_same_entries_of_another_epoch_are_fenced(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, "one"))
             store.claim("a")
 
-            assert refused(Fenced, only(store, write("a", 0, "one", epoch=2)))
-            assert refused(Fenced, only(store, write("a", 0, "one", epoch=1)))
+            assert is_refused(Fenced, only(store, write("a", 0, "one", epoch=2)))
+            assert is_refused(Fenced, only(store, write("a", 0, "one", epoch=1)))
 
     def test_a_draft_is_found_by_the_next_owner(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             draft = b'{"said": "so far"}'
 
             only(store, Write(conversation_id="a", epoch=1, head=0, draft=draft))
@@ -159,7 +171,7 @@ class LogContract(StoreTools):
             assert store.claim("a").draft == draft
 
     def test_a_draft_changes_with_its_entries_or_not_at_all(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             end = write("a", 1, "two")
             only(store, Write(conversation_id="a", epoch=1, head=0, draft=b"{}"))
             gap = Write(conversation_id="a", epoch=1, head=1, entries=end.entries, draft=None)
@@ -171,16 +183,16 @@ class LogContract(StoreTools):
             assert store.claim("a").draft is None
 
     def test_a_draft_of_an_old_epoch_is_fenced(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             store.claim("a")
 
             answer = only(store, Write(conversation_id="a", epoch=1, head=0, draft=b"{}"))
 
-            assert refused(Fenced, answer)
+            assert is_refused(Fenced, answer)
             assert store.claim("a").draft is None
 
     def test_a_batch_that_is_written_again_leaves_the_last_draft(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             ends = Write(conversation_id="a", epoch=1, head=0, entries=(entry(1),), draft=None)
             batch = [
                 Write(conversation_id="a", epoch=1, head=0, draft=b"first"),
@@ -194,40 +206,40 @@ class LogContract(StoreTools):
             assert store.claim("a").draft == b"last"
 
     def test_an_entry_is_found_by_its_key(self) -> None:
-        with self.opened("a", "b") as store:
+        with self.open("a", "b") as store:
             store.write([write("a", 0, "1", "2", key="k"), write("a", 2, "3")])
 
-            assert store.find("a", "k") == entry(2, "2", key="k")
-            assert store.find("a", "other") is None
-            assert store.find("b", "k") is None
-            assert store.find("unknown", "k") is None
+            assert store.find_by_key("a", "k") == entry(2, "2", key="k")
+            assert store.find_by_key("a", "other") is None
+            assert store.find_by_key("b", "k") is None
+            assert store.find_by_key("unknown", "k") is None
 
     def test_a_key_is_used_once_in_a_conversation(self) -> None:
-        with self.opened("a", "b") as store:
+        with self.open("a", "b") as store:
             only(store, write("a", 0, "1", key="k"))
 
             answers = store.write([write("a", 1, "2", "3", key="k"), write("b", 0, "1", key="k")])
 
-            assert refused(StoreError, answers[0])
+            assert is_refused(StoreError, answers[0])
             assert not isinstance(answers[0], Fenced)
             assert answers[1] is None
-            assert (said(store, "a"), said(store, "b")) == (["1"], ["1"])
+            assert (texts_of(store, "a"), texts_of(store, "b")) == (["1"], ["1"])
 
     def test_what_can_t_be_kept_is_refused_alone(self) -> None:
-        with self.opened("a", "b") as store:
+        with self.open("a", "b") as store:
             odd = Entry(1, "lone \ud800", b"{}", 1.0)
             key = Entry(1, "kind", b"{}", 1.0, "nul \0")
 
             for wrong in (odd, key):
                 bad = Write(conversation_id="a", epoch=1, head=0, entries=(wrong,))
                 first, second = store.write([bad, write("b", 0, "1")])
-                assert refused(StoreError, first)
+                assert is_refused(StoreError, first)
                 assert second is None
 
-            assert (said(store, "a"), said(store, "b")) == ([], ["1"])
+            assert (texts_of(store, "a"), texts_of(store, "b")) == ([], ["1"])
 
     def test_all_is_there_when_the_store_is_opened_again(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             draft = Write(conversation_id="a", epoch=1, head=2, draft=b"draft")
             store.write([write("a", 0, "1", "2", key="k"), draft])
             fed = list(store.feed())
@@ -235,9 +247,9 @@ class LogContract(StoreTools):
             again = self.reopen(store)
 
             try:
-                assert said(again, "a") == ["1", "2"]
+                assert texts_of(again, "a") == ["1", "2"]
                 assert list(again.feed()) == fed
-                assert again.find("a", "k")
+                assert again.find_by_key("a", "k")
                 claim = again.claim("a")
                 assert (claim.epoch, claim.head, claim.draft) == (2, 2, b"draft")
             finally:

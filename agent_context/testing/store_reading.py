@@ -8,8 +8,8 @@ from itertools import pairwise
 from threading import Barrier, Event, Thread
 
 from agent_context.errors import Fenced, InvalidOptions, StoreUnavailable, UnknownConversation
-from agent_context.stores.store import Entry, Fed, Finding, Store, Write
-from agent_context.testing.store_tools import StoreTools, facts, only, raised, said, write
+from agent_context.stores.store import Entry, FeedEntry, HealthCheck, Store, Write
+from agent_context.testing._store_helpers import StoreTools, error_of, facts, only, texts_of, write
 
 __all__ = ["ReadingContract"]
 
@@ -37,7 +37,7 @@ class ReadingContract(StoreTools):
     """Paging, feed, search, facts and attachments; many readers and writers at once."""
 
     def test_a_log_is_read_in_pages(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, *"12345"))
 
             assert [each.seq for each in store.entries("a", after=1, limit=2)] == [2, 3]
@@ -47,17 +47,17 @@ class ReadingContract(StoreTools):
             assert list(store.entries("a", limit=0)) == []
 
     def test_what_was_never_made_is_unknown(self) -> None:
-        with self.opened() as store:
-            assert store.about("a") is None
-            assert store.attached("a", "x") is None
+        with self.open() as store:
+            assert store.info("a") is None
+            assert store.get_attachment("a", "x") is None
             for action in (store.load, store.entries):
-                assert raised(UnknownConversation, partial(action, "a"))
-            assert raised(UnknownConversation, lambda: store.search("a", "x"))
-            assert raised(UnknownConversation, lambda: store.annotate("a", {}))
-            assert raised(UnknownConversation, lambda: store.attach("a", "x", b""))
+                assert error_of(UnknownConversation, partial(action, "a"))
+            assert error_of(UnknownConversation, lambda: store.search("a", "x"))
+            assert error_of(UnknownConversation, lambda: store.set_metadata("a", {}))
+            assert error_of(UnknownConversation, lambda: store.put_attachment("a", "x", b""))
 
     def test_the_feed_has_the_entries_of_all_in_order(self) -> None:
-        with self.opened("a", "b") as store:
+        with self.open("a", "b") as store:
             store.write([write("a", 0, "1"), write("b", 0, "2")])
             store.write([write("a", 1, "3", "4")])
 
@@ -75,9 +75,9 @@ class ReadingContract(StoreTools):
 
     def test_the_feed_never_misses_an_entry(self) -> None:
         names = [f"c{number}" for number in range(4)]
-        with self.opened(*names) as store:
+        with self.open(*names) as store:
             ended = Event()
-            fed: list[Fed] = []
+            fed: list[FeedEntry] = []
             reader = Thread(target=_follow, args=(store, ended, fed))
             reader.start()
 
@@ -92,11 +92,11 @@ class ReadingContract(StoreTools):
                 assert seqs == list(range(1, 51))
 
     def test_of_two_claimants_who_write_one_is_fenced(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             kept: list[int] = []
             _all_at_once([lambda: _contend(store, "a", 30, kept)] * 3)
 
-            epochs = [int(text) for text in said(store, "a")]
+            epochs = [int(text) for text in texts_of(store, "a")]
             assert epochs == sorted(epochs)
             assert epochs == sorted(kept)
             claim = store.claim("a")
@@ -104,70 +104,70 @@ class ReadingContract(StoreTools):
 
     def test_many_write_at_once(self) -> None:
         names = [f"c{number}" for number in range(8)]
-        with self.opened(*names) as store:
+        with self.open(*names) as store:
             _all_at_once([partial(_append, store, name, 20) for name in names])
 
             for name in names:
-                assert said(store, name) == [str(number) for number in range(20)]
+                assert texts_of(store, name) == [str(number) for number in range(20)]
 
     def test_words_are_found_whatever_their_case(self) -> None:
-        with self.opened("a", "b") as store:
+        with self.open("a", "b") as store:
             only(store, write("a", 0, "The quick brown Fox", "a lazy dog", "nothing"))
             only(store, write("b", 0, "another fox"))
 
-            assert _found(store, "fox") == [1]
-            assert _found(store, "LAZY") == [2]
-            assert _found(store, "zebra") == []
+            assert _search(store, "fox") == [1]
+            assert _search(store, "LAZY") == [2]
+            assert _search(store, "zebra") == []
 
     def test_what_is_written_later_is_found_too(self) -> None:
-        with self.opened("a") as store:
-            assert _found(store, "first") == []
+        with self.open("a") as store:
+            assert _search(store, "first") == []
             only(store, write("a", 0, "first"))
-            assert _found(store, "second") == []
+            assert _search(store, "second") == []
 
             only(store, write("a", 1, "second"))
 
-            assert _found(store, "second") == [2]
+            assert _search(store, "second") == [2]
 
     def test_two_characters_without_spaces_around_are_found(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, "我昨天去了北京大学", "東京タワー", "서울에서"))
 
-            assert _found(store, "北京") == [1]
-            assert _found(store, "大学") == [1]
-            assert _found(store, "タワ") == [2]
-            assert _found(store, "서울") == [3]
-            assert _found(store, "南京") == []
+            assert _search(store, "北京") == [1]
+            assert _search(store, "大学") == [1]
+            assert _search(store, "タワ") == [2]
+            assert _search(store, "서울") == [3]
+            assert _search(store, "南京") == []
 
     def test_parts_of_identifiers_are_found(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(
                 store, write("a", 0, "call load_config_file()", "new HttpRequestParser", "x.y.zed")
             )
 
-            assert _found(store, "config") == [1]
-            assert _found(store, "load_config_file") == [1]
-            assert _found(store, "request") == [2]
-            assert _found(store, "httprequestparser") == [2]
-            assert _found(store, "zed") == [3]
+            assert _search(store, "config") == [1]
+            assert _search(store, "load_config_file") == [1]
+            assert _search(store, "request") == [2]
+            assert _search(store, "httprequestparser") == [2]
+            assert _search(store, "zed") == [3]
 
     def test_the_best_is_found_first(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, "red", "a red car", "a car"))
 
-            assert _found(store, "red car")[0] == 2
+            assert _search(store, "red car")[0] == 2
             assert len(store.search("a", "car", limit=1)) == 1
             assert list(store.search("a", "car", limit=0)) == []
 
     def test_any_text_may_be_searched_for(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             only(store, write("a", 0, "hello", 'say "hello" again', "100%"))
 
             for text in ODD_QUERIES:
                 assert all(isinstance(each, Entry) for each in store.search("a", text))
 
     def test_any_payload_may_be_searched(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             payloads = (
                 b'{"t": "\\ud800 lone"}',
                 b'{"t": "nul\\u0000 nul"}',
@@ -178,14 +178,14 @@ class ReadingContract(StoreTools):
             )
             only(store, Write(conversation_id="a", epoch=1, head=0, entries=entries))
 
-            assert (_found(store, "lone"), _found(store, "nul"), _found(store, "in")) == (
+            assert (_search(store, "lone"), _search(store, "nul"), _search(store, "in")) == (
                 [1],
                 [2],
                 [3],
             )
 
     def test_facts_of_a_conversation(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             made = facts(store, "a")
             only(store, write("a", 0, "1", "2"))
             about = facts(store, "a")
@@ -196,26 +196,26 @@ class ReadingContract(StoreTools):
             assert (about.metadata, about.parent) == ({}, None)
 
     def test_metadata_is_replaced(self) -> None:
-        with self.opened("a") as store:
-            store.annotate("a", {"first": 1})
+        with self.open("a") as store:
+            store.set_metadata("a", {"first": 1})
             metadata = {"title": "ä 你 \0", "tags": ["x", None, {"y": 1.5}]}
 
-            store.annotate("a", metadata)
+            store.set_metadata("a", metadata)
 
             assert facts(store, "a").metadata == metadata
 
     def test_metadata_that_is_not_json_is_refused(self) -> None:
-        with self.opened("a") as store:
-            store.annotate("a", {"kept": True})
+        with self.open("a") as store:
+            store.set_metadata("a", {"kept": True})
 
             for wrong in ({"a": object()}, {"a": "\ud800"}):
-                assert raised(InvalidOptions, partial(store.annotate, "a", wrong))
+                assert error_of(InvalidOptions, partial(store.set_metadata, "a", wrong))
 
             assert facts(store, "a").metadata == {"kept": True}
 
     def test_conversations_are_listed_by_id(self) -> None:
         ids = ["B", "a", "a-1", "a1", "aa", "ä", "你", "👍"]
-        with self.opened(*reversed(ids)) as store:
+        with self.open(*reversed(ids)) as store:
             listed = [about.id for about in store.conversations()]
 
             assert listed == sorted(ids) == ids
@@ -223,41 +223,46 @@ class ReadingContract(StoreTools):
             assert list(store.conversations(after="👍")) == []
 
     def test_an_id_that_can_t_be_kept_is_refused(self) -> None:
-        with self.opened() as store:
+        with self.open() as store:
             for wrong in ("", "nul \0", "lone \ud800"):
-                assert raised(InvalidOptions, partial(store.claim, wrong))
+                assert error_of(InvalidOptions, partial(store.claim, wrong))
 
     def test_what_can_t_be_kept_can_t_be_found(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             for wrong in ("", "nul \0", "lone \ud800"):
-                assert store.about(wrong) is None
-                assert store.find("a", wrong) is None
-                assert store.attached("a", wrong) is None
+                assert store.info(wrong) is None
+                assert store.find_by_key("a", wrong) is None
+                assert store.get_attachment("a", wrong) is None
                 assert not store.delete(wrong)
-                assert raised(UnknownConversation, partial(store.load, wrong))
+                assert error_of(UnknownConversation, partial(store.load, wrong))
                 store.release(wrong, 1)
             assert list(store.conversations(after="lone \ud800", limit=0)) == []
 
     def test_attachments_are_kept_until_they_are_dropped(self) -> None:
-        with self.opened("a", "b") as store:
-            store.attach("a", "x", b"old")
-            store.attach("a", "x", b"\0\xff")
-            store.attach("b", "x", b"")
+        with self.open("a", "b") as store:
+            store.put_attachment("a", "x", b"old")
+            store.put_attachment("a", "x", b"\0\xff")
+            store.put_attachment("b", "x", b"")
 
-            assert (store.attached("a", "x"), store.attached("b", "x")) == (b"\0\xff", b"")
-            store.attach("a", "x", None)
-            store.attach("a", "never there", None)
-            assert store.attached("a", "x") is None
+            assert (store.get_attachment("a", "x"), store.get_attachment("b", "x")) == (
+                b"\0\xff",
+                b"",
+            )
+            store.put_attachment("a", "x", None)
+            store.put_attachment("a", "never there", None)
+            assert store.get_attachment("a", "x") is None
 
     def test_a_check_finds_something_to_say(self) -> None:
-        with self.opened() as store:
-            findings = store.check()
+        with self.open() as store:
+            findings = store.health()
 
             assert findings
-            assert all(isinstance(each, Finding) and each.name and each.text for each in findings)
+            assert all(
+                isinstance(each, HealthCheck) and each.name and each.text for each in findings
+            )
 
     def test_a_closed_store_is_unavailable(self) -> None:
-        with self.opened("a") as store:
+        with self.open("a") as store:
             store.close()
             store.close()
 
@@ -266,12 +271,12 @@ class ReadingContract(StoreTools):
                 lambda: store.write([write("a", 0, "1")]),
                 lambda: store.load("a"),
                 store.feed,
-                store.check,
+                store.health,
             ):
-                assert raised(StoreUnavailable, action)
+                assert error_of(StoreUnavailable, action)
 
 
-def _found(store: Store, text: str) -> list[int]:
+def _search(store: Store, text: str) -> list[int]:
     return [each.seq for each in store.search("a", text)]
 
 
@@ -315,7 +320,7 @@ def _contend(store: Store, name: str, tries: int, kept: list[int]) -> None:
             head = claim.head
 
 
-def _follow(store: Store, ended: Event, fed: list[Fed]) -> None:
+def _follow(store: Store, ended: Event, fed: list[FeedEntry]) -> None:
     """Read the feed from position to position until there is nothing behind the end."""
     while True:
         over = ended.is_set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_context.testing.store_life import LifeContract
+from agent_context.testing.store_lifecycle import LifeContract
 from agent_context.testing.store_log import LogContract
 from agent_context.testing.store_reading import ReadingContract
 

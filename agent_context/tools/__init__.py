@@ -1,32 +1,31 @@
 """Tools: what a model is told of them, how they are made, and how its calls are run."""
 
-from agent_context.tools.approval import Approve, Decision, Decisions
-from agent_context.tools.base import Approval, CallableTool, ToolContext
-from agent_context.tools.execution import Limits, Outcome, Toolbox
+from agent_context.tools.approval import ApprovalCallback, ApprovalDecision, ApprovalDecisions
+from agent_context.tools.call import RepeatedFailures
 from agent_context.tools.function import FunctionTool, tool
-from agent_context.tools.keeping import MemoryResults, ResultKeeper
-from agent_context.tools.merging import Merged, Skipped, Source, ToolConflict, merge
-from agent_context.tools.repeats import Repeats
-from agent_context.tools.spec import Tool
+from agent_context.tools.merge import MergedTools, SkippedTool, ToolConflict, ToolSource, merge
+from agent_context.tools.result_store import InMemoryToolResults, ToolResultStore
+from agent_context.tools.tool import ApprovalPolicy, CallableTool, Tool, ToolContext
+from agent_context.tools.toolbox import Limits, Toolbox, ToolRunResult
 
 __all__ = [
-    "Approval",
-    "Approve",
+    "ApprovalCallback",
+    "ApprovalDecision",
+    "ApprovalDecisions",
+    "ApprovalPolicy",
     "CallableTool",
-    "Decision",
-    "Decisions",
     "FunctionTool",
+    "InMemoryToolResults",
     "Limits",
-    "MemoryResults",
-    "Merged",
-    "Outcome",
-    "Repeats",
-    "ResultKeeper",
-    "Skipped",
-    "Source",
+    "MergedTools",
+    "RepeatedFailures",
+    "SkippedTool",
     "Tool",
     "ToolConflict",
     "ToolContext",
+    "ToolResultStore",
+    "ToolRunResult",
+    "ToolSource",
     "Toolbox",
     "merge",
     "tool",

@@ -9,23 +9,31 @@ from functools import partial
 from typing import cast
 
 from agent_context.messages import Message, ToolCall
-from agent_context.tools.threads import in_thread
+from agent_context.tools.offload import in_thread
 
-__all__ = ["Approve", "Decision", "Decisions", "ask", "refusal"]
+__all__ = [
+    "ApprovalCallback",
+    "ApprovalDecision",
+    "ApprovalDecisions",
+    "refusal_text",
+    "request_decision",
+]
 
 logger = logging.getLogger(__name__)
 
-Decision = bool | str | Message
+ApprovalDecision = bool | str | Message
 """True: run it. False: don't. A text: don't, and that is why. A message: that is its result."""
 
-Decisions = Mapping[str, Decision]
+ApprovalDecisions = Mapping[str, ApprovalDecision]
 """Decisions by the ids of the calls."""
 
-Approve = Callable[[ToolCall], Decision | Awaitable[Decision | None] | None]
+ApprovalCallback = Callable[
+    [ToolCall], ApprovalDecision | Awaitable[ApprovalDecision | None] | None
+]
 """Decides at once, or says None to leave it open. A synchronous function runs on a thread."""
 
 
-async def ask(approve: Approve, call: ToolCall) -> Decision | None:
+async def request_decision(approve: ApprovalCallback, call: ToolCall) -> ApprovalDecision | None:
     """What `approve` says. If it fails, nothing is decided."""
     try:
         answer: object
@@ -38,10 +46,10 @@ async def ask(approve: Approve, call: ToolCall) -> Decision | None:
     except Exception:
         logger.exception("Nobody decided on a call of %s", call.name)
         return None
-    return cast("Decision | None", answer)
+    return cast("ApprovalDecision | None", answer)
 
 
-def refusal(name: str, decision: bool | str) -> str:  # noqa: FBT001 - a decision
+def refusal_text(name: str, decision: bool | str) -> str:  # noqa: FBT001 - a decision
     """What the model is told of a call that was not allowed."""
     why = decision if isinstance(decision, str) else ""
     reason = f" The reason: {why}" if why else ""

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from agent_context.errors import ToolError
 
-__all__ = ["complaint", "read_arguments", "read_object"]
+__all__ = ["format_validation_error", "read_arguments", "read_object"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -23,16 +23,16 @@ def read_arguments(text: str, model: type[M], *, who: str) -> M:
     """The arguments of a call of `who`. Raises `ToolError` that says what is wrong and where."""
     values = read_object(text, who=who)
     try:
-        return model.model_validate_json(_dumped(values))
+        return model.model_validate_json(_dump(values))
     except ValidationError as error:
-        if (repaired := _unpacked(values)) != values:
+        if (repaired := _unpack(values)) != values:
             try:
-                return model.model_validate_json(_dumped(repaired))
+                return model.model_validate_json(_dump(repaired))
             except ValidationError:
                 pass
         names = [item.alias or name for name, item in model.model_fields.items()]
         raise ToolError(
-            f"The arguments of {who} are wrong:\n{complaint(error, names)}\n"
+            f"The arguments of {who} are wrong:\n{format_validation_error(error, names)}\n"
             "Nothing was done. Call it again with arguments that fit its schema."
         ) from error
 
@@ -41,10 +41,10 @@ def read_object(text: str, *, who: str) -> dict[str, Any]:
     """The JSON object in `text`; of an empty text an empty one."""
     if not text.strip():
         return {}
-    value = _loaded(text, who)
+    value = _load(text, who)
     if isinstance(value, str):
         # Some models write JSON into a JSON string.
-        value = _loaded(value, who) if value.strip() else None
+        value = _load(value, who) if value.strip() else None
     if value is None:
         return {}
     if isinstance(value, dict):
@@ -55,7 +55,7 @@ def read_object(text: str, *, who: str) -> dict[str, Any]:
     )
 
 
-def _loaded(text: str, who: str) -> object:
+def _load(text: str, who: str) -> object:
     try:
         return cast("object", json.loads(text, strict=False))
     except (json.JSONDecodeError, RecursionError) as error:
@@ -67,11 +67,11 @@ def _loaded(text: str, who: str) -> object:
         ) from error
 
 
-def _dumped(values: Mapping[str, Any]) -> str:
+def _dump(values: Mapping[str, Any]) -> str:
     return json.dumps(values)
 
 
-def _unpacked(values: Mapping[str, Any]) -> dict[str, Any]:
+def _unpack(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values, with lists and objects that were written as strings taken out of them."""
     return {name: _out_of_string(value) for name, value in values.items()}
 
@@ -85,7 +85,7 @@ def _out_of_string(value: object) -> object:
         return value
 
 
-def complaint(error: ValidationError, names: Sequence[str] = ()) -> str:
+def format_validation_error(error: ValidationError, names: Sequence[str] = ()) -> str:
     """What is wrong, a line for each complaint: where, what was expected, what came."""
     return "\n".join(f"- {_line(item, names)}" for item in error.errors())
 

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from agent_context.errors import InvalidOptions, ToolError
 from agent_context.tools.arguments import read_arguments
-from agent_context.tools.base import Approval, CallableTool, ToolContext
-from agent_context.tools.docs import Docs, read_docs
-from agent_context.tools.schema import schema_of, strict_schema
+from agent_context.tools.docstring import Docs, parse_docstring
+from agent_context.tools.offload import in_thread
+from agent_context.tools.schema import json_schema, strict_schema
 from agent_context.tools.signature import Signature, is_unbound, plain_function
-from agent_context.tools.threads import in_thread
+from agent_context.tools.tool import ApprovalPolicy, CallableTool, ToolContext
 
 __all__ = ["FunctionTool", "tool"]
 
@@ -81,7 +81,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
-    approval: Approval = "never",
+    approval: ApprovalPolicy = "never",
     max_result: int | None = None,
     strict: bool | None = None,
 ) -> Callable[[Function], FunctionTool]: ...
@@ -95,7 +95,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
-    approval: Approval = "never",
+    approval: ApprovalPolicy = "never",
     max_result: int | None = None,
     strict: bool | None = None,
 ) -> FunctionTool: ...
@@ -108,7 +108,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout: float | None = None,
-    approval: Approval = "never",
+    approval: ApprovalPolicy = "never",
     max_result: int | None = None,
     strict: bool | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
@@ -130,7 +130,7 @@ def tool(
         InvalidOptions: the function can't be a tool as it is; the text says what to change.
     """
     settings = partial(
-        _made,
+        _make_tool,
         name=name,
         description=description,
         timeout=timeout,
@@ -141,7 +141,7 @@ def tool(
     return settings if function is None else settings(function)
 
 
-def _made(
+def _make_tool(
     function: Function,
     *,
     name: str | None,
@@ -170,7 +170,7 @@ def _made(
 
 def _schema(signature: Signature, who: str, *, strict: bool) -> dict[str, Any]:
     try:
-        schema = schema_of(signature.model)
+        schema = json_schema(signature.model)
         return strict_schema(schema) if strict else schema
     except InvalidOptions as error:
         raise InvalidOptions(f"{who}: {error}") from error
@@ -185,8 +185,8 @@ def _name(function: Function) -> str:
 def _docs(function: Function) -> Docs:
     plain = plain_function(function)
     if inspect.isroutine(function) or isinstance(function, partial):
-        return read_docs(plain.__doc__)
-    return read_docs(plain.__doc__ or type(function).__doc__)
+        return parse_docstring(plain.__doc__)
+    return parse_docstring(plain.__doc__ or type(function).__doc__)
 
 
 def _is_async(function: Function) -> bool:

@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from agent_context.errors import InvalidOptions
 
-__all__ = ["schema_of", "strict_schema", "tidy_schema"]
+__all__ = ["json_schema", "strict_schema", "strip_titles"]
 
 Schema = dict[str, Any]
 
@@ -46,25 +46,25 @@ class _Generator(GenerateJsonSchema):
         return sorted(value, key=repr) if isinstance(dft, set | frozenset) else value
 
 
-def schema_of(kind: Any) -> Schema:  # noqa: ANN401 - a type, or what stands for one
+def json_schema(kind: Any) -> Schema:  # noqa: ANN401 - a type, or what stands for one
     """The JSON schema of values of a type, without titles. Raises `InvalidOptions`."""
     try:
         schema = TypeAdapter(kind).json_schema(schema_generator=_Generator)
     except PydanticInvalidForJsonSchema as error:
         raise InvalidOptions(f"no JSON schema can be made: {error.message}") from error
-    return tidy_schema(schema)
+    return strip_titles(schema)
 
 
-def tidy_schema(schema: Schema) -> Schema:
+def strip_titles(schema: Schema) -> Schema:
     """The schema without titles, which only say the names again."""
-    return _mapped(schema, _without_title)
+    return _map(schema, _without_title)
 
 
 def _without_title(schema: Schema) -> Schema:
     return {key: value for key, value in schema.items() if key not in {"title", "$schema"}}
 
 
-def _mapped(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
+def _map(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
     """The schema with `change` made in it and in each schema inside, the inner ones first."""
     result: Schema = {}
     for key, value in schema.items():
@@ -81,7 +81,7 @@ def _mapped(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
 
 
 def _each(value: Any, change: Callable[[Schema], Schema]) -> Any:  # noqa: ANN401 - JSON
-    return _mapped(cast("Schema", value), change) if isinstance(value, dict) else value
+    return _map(cast("Schema", value), change) if isinstance(value, dict) else value
 
 
 def strict_schema(schema: Schema) -> Schema:
@@ -92,7 +92,7 @@ def strict_schema(schema: Schema) -> Schema:
     """
     for where, problem in _problems(schema, "$"):
         raise InvalidOptions(f"no strict schema: {problem} - at `{where}`")
-    return _mapped(schema, _strict)
+    return _map(schema, _strict)
 
 
 def _strict(schema: Schema) -> Schema:

@@ -14,7 +14,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
 from agent_context.errors import InvalidOptions
-from agent_context.tools.base import ToolContext
+from agent_context.tools.tool import ToolContext
 
 __all__ = ["Signature", "is_unbound", "plain_function"]
 
@@ -58,7 +58,7 @@ class Signature:
         kinds = {name: kind for name, kind in kinds.items() if name not in contexts}
         shown = [own[name] for name in kinds]
         fields: dict[str, Any] = {
-            f"p{number}": (_described(item.name, kinds[item.name], descriptions), _default(item))
+            f"p{number}": (_describe(item.name, kinds[item.name], descriptions), _default(item))
             for number, item in enumerate(shown)
         }
         parameters = tuple(_parameter(item, f"p{n}") for n, item in enumerate(shown))
@@ -136,7 +136,7 @@ def _is_context(kind: object) -> bool:
     return kind is ToolContext
 
 
-def _described(name: str, kind: object, descriptions: Mapping[str, str]) -> object:
+def _describe(name: str, kind: object, descriptions: Mapping[str, str]) -> object:
     """The type, with the parameter's name and description on it."""
     words = [item for item in get_args(kind)[1:] if isinstance(item, str)]
     text = words[0] if words and get_origin(kind) is Annotated else descriptions.get(name)

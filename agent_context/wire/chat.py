@@ -18,20 +18,25 @@ from agent_context.messages import (
     new_id,
 )
 from agent_context.stream_events import (
-    Assembly,
     Finished,
     ReasoningDelta,
+    StreamAccumulator,
     StreamEvent,
     TextDelta,
     ToolCallDelta,
     UsageReported,
 )
-from agent_context.wire.answers import is_object, object_in, said_nothing, without_half_calls
-from agent_context.wire.failures import failure_in_stream
-from agent_context.wire.payload import items_in, mapping_in, read_count
-from agent_context.wire.reasoning_details import joined_details
+from agent_context.wire.completion_checks import (
+    drop_incomplete_calls,
+    empty_response_error,
+    is_object,
+    parse_json_object,
+)
+from agent_context.wire.errors import error_from_stream
+from agent_context.wire.lenient_json import as_count, as_list, as_mapping
+from agent_context.wire.reasoning_details import join_details
 
-__all__ = ["ChunkReader", "completion_of", "events_of", "messages_of", "usage_of"]
+__all__ = ["ChunkReader", "parse_chunk", "parse_completion", "parse_messages", "parse_usage"]
 
 _REASONS = {
     "stop": FinishReason.STOP,
@@ -53,7 +58,7 @@ _FAILED = {
 """Finish reasons of answers that are not whole, whatever has arrived: kind, retryable, why."""
 
 
-def messages_of(response: Mapping[str, Any], *, vendor: str) -> tuple[Message, ...]:
+def parse_messages(response: Mapping[str, Any], *, vendor: str) -> tuple[Message, ...]:
     """The messages in a whole answer, one for each choice that says anything."""
     _raise_error(response, vendor)
     readers: list[ChunkReader] = []
@@ -63,7 +68,7 @@ def messages_of(response: Mapping[str, Any], *, vendor: str) -> tuple[Message, .
     return tuple(reader.finish().completion.message for reader in readers if not reader.empty)
 
 
-def completion_of(
+def parse_completion(
     response: Mapping[str, Any], *, vendor: str, request_id: str | None = None
 ) -> Completion:
     """The answer that a whole response is. Raises `BackendError` if it is none."""
@@ -75,42 +80,42 @@ def completion_of(
     return reader.finish().completion
 
 
-def events_of(chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
+def parse_chunk(chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
     """What one chunk says on its own; calls are numbered as the server numbers them."""
     sent = iter(_calls(_delta(_choice(chunk))))
     return tuple(
-        _as_sent(event, mapping_in(next(sent))) if isinstance(event, ToolCallDelta) else event
+        _as_sent(event, as_mapping(next(sent))) if isinstance(event, ToolCallDelta) else event
         for event in ChunkReader("").feed(chunk)
     )
 
 
 def _as_sent(event: ToolCallDelta, sent: Mapping[str, Any]) -> ToolCallDelta:
-    index = read_count(sent.get("index"))
+    index = as_count(sent.get("index"))
     number = event.index if index is None else index
     return ToolCallDelta(number, _text(sent.get("id")) or None, event.name, event.arguments)
 
 
-def usage_of(raw: object) -> Usage | None:
+def parse_usage(raw: object) -> Usage | None:
     """The usage that a chunk or an answer reports; None if it reports none.
 
     Names: OpenAI (openai 3.57, 2026-11), DeepSeek's `prompt_cache_hit_tokens` (api-docs, 2026-10),
     Kimi's `cached_tokens` (2026).
     """
-    usage = mapping_in(raw)
+    usage = as_mapping(raw)
     if not usage:
         return None
     read, written = "prompt_tokens_details", "completion_tokens_details"
     cached = (
-        mapping_in(usage, read).get("cached_tokens"),
+        as_mapping(usage, read).get("cached_tokens"),
         usage.get("prompt_cache_hit_tokens"),
         usage.get("cached_tokens"),
     )
     return Usage(
-        input_tokens=read_count(usage.get("prompt_tokens")),
-        output_tokens=read_count(usage.get("completion_tokens")),
-        cached_tokens=next((n for n in map(read_count, cached) if n is not None), None),
-        cache_write_tokens=read_count(mapping_in(usage, read).get("cache_write_tokens")),
-        reasoning_tokens=read_count(mapping_in(usage, written).get("reasoning_tokens")),
+        input_tokens=as_count(usage.get("prompt_tokens")),
+        output_tokens=as_count(usage.get("completion_tokens")),
+        cached_tokens=next((n for n in map(as_count, cached) if n is not None), None),
+        cache_write_tokens=as_count(as_mapping(usage, read).get("cache_write_tokens")),
+        reasoning_tokens=as_count(as_mapping(usage, written).get("reasoning_tokens")),
     )
 
 
@@ -138,7 +143,7 @@ class ChunkReader:
         self.raw_finish_reason: str | None = None
         self._vendor = vendor
         self._request_id = request_id
-        self._assembly = Assembly(Origin(vendor=vendor))
+        self._assembly = StreamAccumulator(Origin(vendor=vendor))
         self._details: list[object] = []
         self._calls: list[_Open] = []
         self._by_index: dict[int, _Open] = {}
@@ -158,7 +163,9 @@ class ChunkReader:
         if payload.startswith(b"[DONE]"):
             self.done = True
             return []
-        return self.feed(object_in(payload, vendor=self._vendor, request_id=self._request_id))
+        return self.feed(
+            parse_json_object(payload, vendor=self._vendor, request_id=self._request_id)
+        )
 
     def feed(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         """The events of one chunk. Raises `BackendError` for an error that the server reports."""
@@ -173,10 +180,10 @@ class ChunkReader:
             if reason := choice.get("finish_reason"):
                 self.raw_finish_reason = str(reason)
         if reported := chunk.get("usage") or choice.get("usage"):
-            usage = usage_of(reported)
+            usage = parse_usage(reported)
             if usage is not None:
                 if usage.cached_tokens is None and "timings" in chunk:  # llama.cpp's
-                    reused = read_count(mapping_in(chunk, "timings").get("cache_n"))
+                    reused = as_count(as_mapping(chunk, "timings").get("cache_n"))
                     usage = usage.model_copy(update={"cached_tokens": reused})
                 events.append(UsageReported(usage))
         for event in events:
@@ -191,7 +198,7 @@ class ChunkReader:
         message = self._message(reason)
         if not (message.parts or message.reasoning or message.tool_calls):
             why, vendor = self.raw_finish_reason, self._vendor
-            raise said_nothing(why, vendor=vendor, request_id=self._request_id)
+            raise empty_response_error(why, vendor=vendor, request_id=self._request_id)
         return Finished(
             Completion(
                 message=message,
@@ -219,11 +226,11 @@ class ChunkReader:
         return FinishReason.TOOL_CALLS if reason is FinishReason.STOP and self._calls else reason
 
     def _message(self, reason: FinishReason) -> Message:
-        message = self._assembly.message(reason)
+        message = self._assembly.to_message(reason)
         if self._details:
-            details = joined_details(self._details)
+            details = join_details(self._details)
             message = message.model_copy(update={"reasoning_details": details})
-        return without_half_calls(message, reason)
+        return drop_incomplete_calls(message, reason)
 
     def _no_answer(self, what: str, verdict: tuple[ErrorKind, bool, str]) -> BackendError:
         kind, retryable, why = verdict
@@ -241,30 +248,32 @@ class ChunkReader:
         if reasoning and (text := _text(reasoning)):
             events.append(ReasoningDelta(text))
         if details := delta.get("reasoning_details"):
-            self._details += items_in(details)
+            self._details += as_list(details)
         content = delta.get("content") or delta.get("refusal")
-        if content and (text := content if type(content) is str else _joined(content)):
+        if content and (text := content if type(content) is str else _join(content)):
             events.append(TextDelta(text))
         if delta.get("tool_calls"):
-            events.extend(self._fragment(mapping_in(item)) for item in _calls(delta))
+            events.extend(self._fragment(as_mapping(item)) for item in _calls(delta))
 
     def _fragment(self, raw: Mapping[str, Any]) -> ToolCallDelta:
-        function = mapping_in(raw, "function")
+        function = as_mapping(raw, "function")
         index, sent_id, name = (
-            read_count(raw.get("index")),
+            as_count(raw.get("index")),
             _text(raw.get("id")),
             function.get("name"),
         )
         arguments = _arguments(function.get("arguments"))
-        call = self._continued(index, sent_id, named=bool(name))
+        call = self._continue_call(index, sent_id, named=bool(name))
         if call is None:
-            return self._opened(index, sent_id, _text(name), arguments)
+            return self._open_call(index, sent_id, _text(name), arguments)
         fresh_name = None if call.named else _text(name) or None
         call.named = call.named or fresh_name is not None
         call.arguments.append(arguments)
         return ToolCallDelta(call.number, None, fresh_name, arguments)
 
-    def _opened(self, index: int | None, sent_id: str, name: str, arguments: str) -> ToolCallDelta:
+    def _open_call(
+        self, index: int | None, sent_id: str, name: str, arguments: str
+    ) -> ToolCallDelta:
         call = _Open(len(self._calls), sent_id, bool(name), [arguments])
         self._calls.append(call)
         if index is not None:
@@ -272,7 +281,7 @@ class ChunkReader:
         # A call must have an id that its result can name; older Ollama servers give none.
         return ToolCallDelta(call.number, sent_id or f"call_{new_id()}", name or None, arguments)
 
-    def _continued(self, index: int | None, sent_id: str, *, named: bool) -> _Open | None:
+    def _continue_call(self, index: int | None, sent_id: str, *, named: bool) -> _Open | None:
         """The open call that a fragment belongs to; None if it opens one."""
         if index is not None:
             call = self._by_index.get(index)
@@ -286,39 +295,39 @@ class ChunkReader:
 
 def _raise_error(chunk: Mapping[str, Any], vendor: str, request_id: str | None = None) -> None:
     if error := chunk.get("error"):
-        raise failure_in_stream(error, vendor=vendor, request_id=request_id)
+        raise error_from_stream(error, vendor=vendor, request_id=request_id)
 
 
 def _choices(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [mapping_in(item) for item in items_in(chunk.get("choices"))]
+    return [as_mapping(item) for item in as_list(chunk.get("choices"))]
 
 
 def _choice(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
     """The first choice; that one alone is read when there are several."""
-    for item in items_in(chunk.get("choices")):
-        choice = mapping_in(item)
+    for item in as_list(chunk.get("choices")):
+        choice = as_mapping(item)
         if not choice.get("index"):
             return choice
     return {}
 
 
 def _delta(choice: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping_in(choice.get("delta") or choice.get("message"))
+    return as_mapping(choice.get("delta") or choice.get("message"))
 
 
 def _calls(delta: Mapping[str, Any]) -> list[object]:
-    return items_in(delta.get("tool_calls"))
+    return as_list(delta.get("tool_calls"))
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _joined(content: object) -> str:
+def _join(content: object) -> str:
     """The text of content that came as a list of parts."""
     return "".join(
-        part if isinstance(part, str) else _text(mapping_in(part).get("text"))
-        for part in items_in(content)
+        part if isinstance(part, str) else _text(as_mapping(part).get("text"))
+        for part in as_list(content)
     )
 
 

@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_context.wire.dialect import Dialect
-from agent_context.wire.payload import mapping_in
+from agent_context.wire.lenient_json import as_mapping
 
-__all__ = ["instead_of", "is_taken"]
+__all__ = ["is_supported", "placeholder_text"]
 
 _DATA = re.compile(r"data:[^,;]+(;[^,;]*)*;base64,")
 
 
-def is_taken(part: Mapping[str, Any], dialect: Dialect) -> bool:
+def is_supported(part: Mapping[str, Any], dialect: Dialect) -> bool:
     """Whether a part in chat-completions form, which is no text, can be sent."""
     if part["type"] != "image_url":
         return dialect.other_parts is None or part["type"] in dialect.other_parts
-    url = mapping_in(part, "image_url").get("url")
+    url = as_mapping(part, "image_url").get("url")
     if not dialect.images or not isinstance(url, str):
         return False
     return url.startswith(dialect.image_urls) and bool(_DATA.match(url) or url[:5] != "data:")
 
 
-def instead_of(part: Mapping[str, Any]) -> str:
+def placeholder_text(part: Mapping[str, Any]) -> str:
     """The text that says that a part was left out."""
     what = str(part["type"]).removesuffix("_url").removeprefix("input_")
     return f"[{what} left out: it can't be sent to this model]"

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agent_context.wire.payload import mapping_in, read_count
+from agent_context.wire.lenient_json import as_count, as_mapping
 
-__all__ = ["joined_details"]
+__all__ = ["join_details"]
 
 _GROWING = ("text", "summary", "data")
 
 
-def joined_details(fragments: Iterable[object]) -> list[dict[str, Any]]:
+def join_details(fragments: Iterable[object]) -> list[dict[str, Any]]:
     """The blocks that these fragments amount to; those with one index are one block."""
     blocks: list[dict[str, Any]] = []
     by_index: dict[int, dict[str, Any]] = {}
-    for fragment in map(mapping_in, fragments):
-        index = read_count(fragment.get("index"))
+    for fragment in map(as_mapping, fragments):
+        index = as_count(fragment.get("index"))
         block = by_index.get(index) if index is not None else None
         if block is None or block.get("type") != fragment.get("type"):
             blocks.append(block := dict(fragment))

@@ -14,22 +14,22 @@ from typing import Any, cast
 
 import orjson
 
-from agent_context.groups import cuts
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import StoredMessage
+from agent_context._context.tool_call_groups import legal_cuts
+from agent_context._context.zones import Zones
 from agent_context.messages import Role
-from agent_context.records import Record
-from agent_context.vector import Vector
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
-from agent_context.wire.items import rendered_items
 from agent_context.wire.names import function_name, speaker_name
-from agent_context.wire.parts import instead_of, is_taken
-from agent_context.wire.repair import Repaired, legal_part, stand_in_user
-from agent_context.zones import Zones
+from agent_context.wire.parts import is_supported, placeholder_text
+from agent_context.wire.repair import RepairedHistory, placeholder_user_message, repair_slice
+from agent_context.wire.response_items import render_items
 
-__all__ = ["Rendering", "rendered"]
+__all__ = ["RequestRenderer", "render"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Settled:
+class _StablePrefix:
     """The beginning of a request, as far as nothing that is said later should change it."""
 
     zones: Zones
@@ -49,11 +49,11 @@ class _Settled:
         return (
             _same(self.zones.immutable, zones.immutable)
             and _same(self.zones.compressed, zones.compressed)
-            and self.zones.incremental.shares(zones.incremental, self.count)
+            and self.zones.incremental.shares_prefix(zones.incremental, self.count)
             and self.dialect == dialect
         )
 
-    def stands(self, tail: _Tail) -> bool:
+    def stands(self, tail: _Suffix) -> bool:
         """Whether it is unchanged by what follows: no late result, nothing to merge."""
         if self.dialect.merge_same_role and self.last is not Role.TOOL and tail.legal.records:
             return self.last is not tail.legal.records[0].role and not tail.answers_earlier()
@@ -61,26 +61,28 @@ class _Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tail:
+class _Suffix:
     """What follows the settled beginning, repaired on its own."""
 
-    stored: tuple[Record, ...]
-    trailing: tuple[Record, ...]
-    legal: Repaired
+    stored: tuple[StoredMessage, ...]
+    trailing: tuple[StoredMessage, ...]
+    legal: RepairedHistory
 
     @staticmethod
-    def of(stored: Iterable[Record], trailing: Sequence[Record], before: _Settled) -> _Tail:
+    def of(
+        stored: Iterable[StoredMessage], trailing: Sequence[StoredMessage], before: _StablePrefix
+    ) -> _Suffix:
         stored = tuple(stored)
-        legal = legal_part((*stored, *trailing), before.dialect, before.calls)
-        return _Tail(stored, tuple(trailing), legal)
+        legal = repair_slice((*stored, *trailing), before.dialect, before.calls)
+        return _Suffix(stored, tuple(trailing), legal)
 
     def answers_earlier(self) -> bool:
         """Whether there is a result whose call is not here."""
         called: set[str] = set()
         for record in chain(self.stored, self.trailing):
-            if record.role is Role.TOOL and not called.issuperset(record.calls):
+            if record.role is Role.TOOL and not called.issuperset(record.call_ids):
                 return True
-            called.update(record.calls)
+            called.update(record.call_ids)
         return False
 
     def settling_point(self, dialect: Dialect) -> int:
@@ -88,30 +90,30 @@ class _Tail:
         if any(record.role is Role.TOOL for record in self.trailing):
             return 0
         if not dialect.merge_same_role:
-            return next(cuts(self.stored))
+            return next(legal_cuts(self.stored))
         # The last message may still grow, and a cut must not divide one that was merged.
         # A result's source is its call's, which may have been merged into an earlier message.
         pairs = zip(self.legal.sources, self.legal.records, strict=True)
         starts = (source for source, record in pairs if record.role is not Role.TOOL)
         whole = {start for start in starts if start < len(self.stored)}
         last = max(whole, default=0)
-        return next((cut for cut in cuts(self.stored) if cut <= last and cut in whole), 0)
+        return next((cut for cut in legal_cuts(self.stored) if cut <= last and cut in whole), 0)
 
 
-class Rendering:
+class RequestRenderer:
     """A conversation's rendered messages. Any number of threads may use it at once."""
 
     __slots__ = ("_settled",)
 
     def __init__(self) -> None:
         # Replaced as a whole, never changed: who reads an older one renders more, never wrongly.
-        self._settled: _Settled | None = None
+        self._settled: _StablePrefix | None = None
 
     def body(
         self,
         head: Mapping[str, Any],
         zones: Zones,
-        trailing: Sequence[Record],
+        trailing: Sequence[StoredMessage],
         dialect: Dialect,
         foot: Mapping[str, Any] | None = None,
     ) -> bytes:
@@ -123,12 +125,12 @@ class Rendering:
         end = b"]," + orjson.dumps(foot)[1:] if foot else b"]}"
         settled = self._settled
         if settled is not None and settled.begins(zones, dialect):
-            tail = _Tail.of(zones.incremental.drop(settled.count), trailing, settled)
+            tail = _Suffix.of(zones.incremental.tail(settled.count), trailing, settled)
             if settled.stands(tail):
-                return self._joined(head, zones, settled, tail, end)
-        nothing = _Settled(zones, 0, dialect, memoryview(b""), None, has_user=False)
-        tail = _Tail.of(zones, trailing, nothing)
-        return self._joined(head, zones, nothing, tail, end)
+                return self._join(head, zones, settled, tail, end)
+        nothing = _StablePrefix(zones, 0, dialect, memoryview(b""), None, has_user=False)
+        tail = _Suffix.of(zones, trailing, nothing)
+        return self._join(head, zones, nothing, tail, end)
 
     def missing(self, zones: Zones) -> int:
         """About how many records of `zones` the next body has to render."""
@@ -141,17 +143,22 @@ class Rendering:
         """Let go of the bytes; the next body is rendered from nothing."""
         self._settled = None
 
-    def _joined(
-        self, head: Mapping[str, Any], zones: Zones, before: _Settled, tail: _Tail, end: bytes
+    def _join(
+        self,
+        head: Mapping[str, Any],
+        zones: Zones,
+        before: _StablePrefix,
+        tail: _Suffix,
+        end: bytes,
     ) -> bytes:
         dialect = before.dialect
         fields = {name: value for name, value in head.items() if name != dialect.list_name}
         start = orjson.dumps(fields | {dialect.list_name: []})[:-2]
         said: list[bytes | memoryview] = [before.text] if before.last is not None else []
         first = tail.legal.records[0] if tail.legal.records and not said else None
-        said += [rendered(each, dialect, late=each is not first) for each in tail.legal.records]
+        said += [render(each, dialect, late=each is not first) for each in tail.legal.records]
         if not any(said) or (dialect.needs_user and not _has_user(before, tail.legal.records)):
-            said.append(rendered(stand_in_user(None), dialect))
+            said.append(render(placeholder_user_message(None), dialect))
         parts = [start, *chain.from_iterable((piece, b",") for piece in said if piece)]
         parts[-1] = end
         body = b"".join(parts)
@@ -161,8 +168,8 @@ class Rendering:
     def _settle(
         self,
         zones: Zones,
-        before: _Settled,
-        tail: _Tail,
+        before: _StablePrefix,
+        tail: _Suffix,
         text: memoryview,
         said: Sequence[bytes | memoryview],
     ) -> None:
@@ -175,23 +182,23 @@ class Rendering:
         sizes = [len(piece) for piece in said[: added + (before.last is not None)] if piece]
         end = sum(sizes) + max(len(sizes) - 1, 0)
         has_user, calls = _has_user(before, records), _calls(before, records)
-        self._settled = _Settled(
+        self._settled = _StablePrefix(
             zones, count, before.dialect, text[:end], records[-1].role, has_user, calls
         )
 
 
-def _same(one: Vector, other: Vector) -> bool:
-    return one is other or (len(one) == len(other) and one.shares(other, len(one)))
+def _same(one: PersistentVector, other: PersistentVector) -> bool:
+    return one is other or (len(one) == len(other) and one.shares_prefix(other, len(one)))
 
 
-def _has_user(before: _Settled, records: Iterable[Record]) -> bool:
+def _has_user(before: _StablePrefix, records: Iterable[StoredMessage]) -> bool:
     return before.has_user or any(record.role is Role.USER for record in records)
 
 
-def _calls(before: _Settled, records: Iterable[Record]) -> frozenset[str]:
+def _calls(before: _StablePrefix, records: Iterable[StoredMessage]) -> frozenset[str]:
     if not before.dialect.unique_call_ids:
         return before.calls
-    new = [call for each in records if each.role is Role.ASSISTANT for call in each.calls]
+    new = [call for each in records if each.role is Role.ASSISTANT for call in each.call_ids]
     return before.calls.union(new) if new else before.calls
 
 
@@ -203,14 +210,14 @@ _OURS = frozenset(
 )
 
 
-def rendered(record: Record, dialect: Dialect, *, late: bool = False) -> bytes:
+def render(record: StoredMessage, dialect: Dialect, *, late: bool = False) -> bytes:
     """The message as it goes over the wire; of most it is the stored bytes as they lie.
 
     It is `late` if another one precedes it. As items it may be several, with commas between, or
     none.
     """
     if dialect.api == "responses":
-        return rendered_items(record, dialect)
+        return render_items(record, dialect)
     fields = record.fields()
     role = record.role.value
     if record.role is Role.SYSTEM:
@@ -264,8 +271,8 @@ def _part(part: dict[str, Any], role: Role, dialect: Dialect) -> dict[str, Any]:
     if kind == "text":
         return part
     # No API takes anything but text from an assistant, few from a tool or in instructions.
-    if role is not Role.USER or not is_taken(part, dialect):
-        return {"type": "text", "text": instead_of(part)}
+    if role is not Role.USER or not is_supported(part, dialect):
+        return {"type": "text", "text": placeholder_text(part)}
     if kind != "image_url" or not isinstance(part["image_url"], dict):
         return part
     image = cast("dict[str, Any]", part["image_url"])

@@ -18,24 +18,24 @@ from typing import Any, cast
 
 import orjson
 
+from agent_context._context.stored_message import StoredMessage
 from agent_context.messages import MessageId, Role
-from agent_context.records import Record
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
 
 __all__ = [
-    "ANY",
     "CONTINUE",
     "NO_RESULT",
-    "Change",
-    "Note",
-    "Repaired",
-    "legal_part",
-    "repaired",
-    "repaired_with_notes",
-    "stand_in_user",
+    "STRICTEST_DIALECT",
+    "RepairKind",
+    "RepairNote",
+    "RepairedHistory",
+    "placeholder_user_message",
+    "repair_history",
+    "repair_slice",
+    "repair_with_notes",
 ]
 
-ANY = Dialect(name="any", vendor="", max_call_id=40, needs_user=True)
+STRICTEST_DIALECT = Dialect(name="any", vendor="", max_call_id=40, needs_user=True)
 """Rules that satisfy every chat-completions API that is known."""
 
 NO_RESULT = "[no result: the call was cancelled, or its result is missing]"
@@ -45,7 +45,7 @@ CONTINUE = "Continue."
 """What a user says who must say something."""
 
 
-class Change(StrEnum):
+class RepairKind(StrEnum):
     """What was done to a message."""
 
     DROPPED = "dropped"
@@ -57,61 +57,67 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RepairNote:
     """One thing that was changed."""
 
     index: int
     """Among the records that were given; their number for what was added at the end."""
     id: MessageId
-    what: Change
+    what: RepairKind
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class RepairedHistory:
     """A legal history, and how it came about."""
 
-    records: list[Record]
+    records: list[StoredMessage]
     sources: list[int]
     """For each record the index of the one it stands for, in order. A tool result's is its call's,
     a merged message's that of its first part, and the stand-in user's is the number of records."""
-    notes: list[Note]
+    notes: list[RepairNote]
 
 
-def repaired(records: Sequence[Record], rules: Dialect = ANY) -> list[Record]:
+def repair_history(
+    records: Sequence[StoredMessage], rules: Dialect = STRICTEST_DIALECT
+) -> list[StoredMessage]:
     """The history as it may be sent."""
-    return repaired_with_notes(records, rules).records
+    return repair_with_notes(records, rules).records
 
 
-def repaired_with_notes(records: Sequence[Record], rules: Dialect = ANY) -> Repaired:
+def repair_with_notes(
+    records: Sequence[StoredMessage], rules: Dialect = STRICTEST_DIALECT
+) -> RepairedHistory:
     """The history as it may be sent, and what was changed for it."""
-    legal = legal_part(records, rules)
+    legal = repair_slice(records, rules)
     users = (record for record in legal.records if record.role is Role.USER)
     if not legal.records or (rules.needs_user and next(users, None) is None):
-        stand_in = stand_in_user(legal.records[-1] if legal.records else None)
+        stand_in = placeholder_user_message(legal.records[-1] if legal.records else None)
         legal.records.append(stand_in)
         legal.sources.append(len(records))
-        legal.notes.append(Note(len(records), stand_in.id, Change.ADDED, "a user must have spoken"))
+        legal.notes.append(
+            RepairNote(len(records), stand_in.id, RepairKind.ADDED, "a user must have spoken")
+        )
     return legal
 
 
-def legal_part(
-    records: Sequence[Record], rules: Dialect, taken: AbstractSet[str] = frozenset()
-) -> Repaired:
+def repair_slice(
+    records: Sequence[StoredMessage], rules: Dialect, taken: AbstractSet[str] = frozenset()
+) -> RepairedHistory:
     """The same for a part of a history, which may be empty and have no user.
 
     `taken` are the ids of the calls before it; they matter where ids are unique in a request.
     """
-    notes: list[Note] = []
+    notes: list[RepairNote] = []
     ids = _Ids(rules.max_call_id, set(taken) if rules.unique_call_ids else None)
     pairs = list(_legal(records, _answers(records, notes), ids, notes))
     if rules.merge_same_role:
-        pairs = list(_merged(pairs, notes))
+        pairs = list(_merge(pairs, notes))
     notes.sort(key=attrgetter("index"))
-    return Repaired([record for _, record in pairs], [index for index, _ in pairs], notes)
+    return RepairedHistory([record for _, record in pairs], [index for index, _ in pairs], notes)
 
 
-def stand_in_user(last: Record | None) -> Record:
+def placeholder_user_message(last: StoredMessage | None) -> StoredMessage:
     """What speaks for a user after `last`.
 
     It stands at the very end: whatever is said next, what precedes it goes out unchanged.
@@ -124,7 +130,7 @@ _Answers = dict[int, list[int | None]]
 """For the index of each message with calls, the index of each call's result."""
 
 
-def _answers(records: Sequence[Record], notes: list[Note]) -> _Answers:
+def _answers(records: Sequence[StoredMessage], notes: list[RepairNote]) -> _Answers:
     """A result goes to the nearest earlier call with its id; what finds none left is dropped.
 
     An interim one makes way for the next.
@@ -133,23 +139,27 @@ def _answers(records: Sequence[Record], notes: list[Note]) -> _Answers:
     unanswered: dict[str, tuple[int, list[int]]] = {}
     interim: dict[tuple[int, str], list[int]] = {}
     for index, record in enumerate(records):
-        if not record.calls:
+        if not record.call_ids:
             continue
         if record.role is Role.ASSISTANT:
-            answers[index] = [None] * len(record.calls)
-            unanswered.update((call, (index, places)) for call, places in _places(record.calls))
-        elif (found := unanswered.get(record.calls[0])) is None:
-            notes.append(Note(index, record.id, Change.DROPPED, "it answers no earlier call"))
+            answers[index] = [None] * len(record.call_ids)
+            unanswered.update((call, (index, places)) for call, places in _places(record.call_ids))
+        elif (found := unanswered.get(record.call_ids[0])) is None:
+            notes.append(
+                RepairNote(index, record.id, RepairKind.DROPPED, "it answers no earlier call")
+            )
         else:
             caller, places = found
-            interims = interim.setdefault((caller, record.calls[0]), [])
+            interims = interim.setdefault((caller, record.call_ids[0]), [])
             if not (places or interims):
-                notes.append(Note(index, record.id, Change.DROPPED, "its call is already answered"))
+                notes.append(
+                    RepairNote(index, record.id, RepairKind.DROPPED, "its call is already answered")
+                )
                 continue
             place = places.pop() if places else interims.pop()
             if (earlier := answers[caller][place]) is not None:
                 why = "a later result took its place"
-                notes.append(Note(earlier, records[earlier].id, Change.DROPPED, why))
+                notes.append(RepairNote(earlier, records[earlier].id, RepairKind.DROPPED, why))
             answers[caller][place] = index
             if record.interim:
                 interims.append(place)
@@ -172,9 +182,9 @@ class _Ids:
     taken: set[str] | None
     """Those of earlier messages, which may not come again; None if they may."""
 
-    def of(self, caller: Record) -> tuple[str, ...]:
+    def of(self, caller: StoredMessage) -> tuple[str, ...]:
         """Legal ids for its calls; the same object if they are already."""
-        ids = _legal_ids(caller.calls, self.limit)
+        ids = _legal_ids(caller.call_ids, self.limit)
         if self.taken is None:
             return ids
         if not self.taken.isdisjoint(ids):
@@ -189,43 +199,45 @@ class _Ids:
 
 
 def _legal(
-    records: Sequence[Record], answers: _Answers, ids: _Ids, notes: list[Note]
-) -> Iterator[tuple[int, Record]]:
+    records: Sequence[StoredMessage], answers: _Answers, ids: _Ids, notes: list[RepairNote]
+) -> Iterator[tuple[int, StoredMessage]]:
     for index, record in enumerate(records):
         if record.role is Role.TOOL:
             continue
-        if record.calls and record.role is Role.ASSISTANT:
+        if record.call_ids and record.role is Role.ASSISTANT:
             for answer in _group(records, index, answers[index], ids, notes):
                 yield index, answer
         elif _is_blank(record):
-            notes.append(Note(index, record.id, Change.DROPPED, "it says nothing"))
+            notes.append(RepairNote(index, record.id, RepairKind.DROPPED, "it says nothing"))
         else:
             yield index, record
 
 
 def _group(
-    records: Sequence[Record],
+    records: Sequence[StoredMessage],
     index: int,
     results: list[int | None],
     legal: _Ids,
-    notes: list[Note],
-) -> Iterator[Record]:
+    notes: list[RepairNote],
+) -> Iterator[StoredMessage]:
     """A message with calls, and a result for each of them."""
     caller = records[index]
     ids = legal.of(caller)
-    if ids is not caller.calls:
-        notes.append(Note(index, caller.id, Change.RENAMED, "ids are unique, short and not empty"))
+    if ids is not caller.call_ids:
+        notes.append(
+            RepairNote(index, caller.id, RepairKind.RENAMED, "ids are unique, short and not empty")
+        )
     yield _with_call_ids(caller, ids)
     previous = index
     for place, (name, result) in enumerate(zip(ids, results, strict=True)):
         if result is None:
             missing = _no_result(caller, place, name)
-            notes.append(Note(index, missing.id, Change.ADDED, "a call has no result"))
+            notes.append(RepairNote(index, missing.id, RepairKind.ADDED, "a call has no result"))
             yield missing
             continue
         if result != previous + 1:
             why = "a result follows its call, in the order of the calls"
-            notes.append(Note(result, records[result].id, Change.MOVED, why))
+            notes.append(RepairNote(result, records[result].id, RepairKind.MOVED, why))
         previous = result
         yield _answering(records[result], name)
 
@@ -254,8 +266,8 @@ def _new_id(call: str, place: int, limit: int | None, taken: set[str]) -> str:
     return name
 
 
-def _with_call_ids(caller: Record, ids: tuple[str, ...]) -> Record:
-    if ids is caller.calls:
+def _with_call_ids(caller: StoredMessage, ids: tuple[str, ...]) -> StoredMessage:
+    if ids is caller.call_ids:
         return caller
     fields = caller.fields()
     calls = cast("list[dict[str, Any]]", fields["tool_calls"])
@@ -263,21 +275,21 @@ def _with_call_ids(caller: Record, ids: tuple[str, ...]) -> Record:
     return _record(caller.id, caller.role, fields, ids)
 
 
-def _answering(result: Record, call: str) -> Record:
-    if result.calls == (call,):
+def _answering(result: StoredMessage, call: str) -> StoredMessage:
+    if result.call_ids == (call,):
         return result
     return _record(result.id, result.role, result.fields() | {"tool_call_id": call}, (call,))
 
 
-def _no_result(caller: Record, place: int, call: str) -> Record:
+def _no_result(caller: StoredMessage, place: int, call: str) -> StoredMessage:
     fields = {"role": "tool", "content": NO_RESULT, "tool_call_id": call}
     return _record(f"{caller.id}/{place}", Role.TOOL, fields, (call,))
 
 
 def _record(
     name: MessageId, role: Role, fields: Mapping[str, Any], calls: tuple[str, ...] = ()
-) -> Record:
-    return Record(name, role, bytes(memoryview(orjson.dumps(fields))), calls)
+) -> StoredMessage:
+    return StoredMessage(name, role, bytes(memoryview(orjson.dumps(fields))), calls)
 
 
 _BLANK = re.compile(
@@ -285,7 +297,7 @@ _BLANK = re.compile(
 )
 
 
-def _is_blank(record: Record) -> bool:
+def _is_blank(record: StoredMessage) -> bool:
     """Whether a message's content is nothing, or white space only."""
     found = _BLANK.match(record.body)
     if found is None or not found["parts"]:
@@ -296,7 +308,9 @@ def _is_blank(record: Record) -> bool:
     )
 
 
-def _merged(pairs: Iterable[tuple[int, Record]], notes: list[Note]) -> Iterator[tuple[int, Record]]:
+def _merge(
+    pairs: Iterable[tuple[int, StoredMessage]], notes: list[RepairNote]
+) -> Iterator[tuple[int, StoredMessage]]:
     """Neighbours of one role as one message; tool messages stay single."""
     first = 0
     for role, group in groupby(pairs, key=lambda pair: pair[1].role):
@@ -309,21 +323,21 @@ def _merged(pairs: Iterable[tuple[int, Record]], notes: list[Note]) -> Iterator[
             yield from run
             continue
         why = "the one before has the same role"
-        notes += [Note(index, record.id, Change.MERGED, why) for index, record in run[1:]]
-        yield run[0][0], _joined([record for _, record in run])
+        notes += [RepairNote(index, record.id, RepairKind.MERGED, why) for index, record in run[1:]]
+        yield run[0][0], _join([record for _, record in run])
 
 
-def _joined(run: list[Record]) -> Record:
+def _join(run: list[StoredMessage]) -> StoredMessage:
     """The last message of the run, saying what all of them say."""
     every = [record.fields() for record in run]
-    fields = every[-1] | {"content": _joined_content([each["content"] for each in every])}
+    fields = every[-1] | {"content": _join_content([each["content"] for each in every])}
     if len({_vendor(each) for each in every}) == 1:
         thoughts = [each["reasoning"] for each in every if each.get("reasoning")]
         fields |= {"reasoning": "\n\n".join(thoughts)} if thoughts else {}
     fields.pop(OUTPUT_ITEMS, None)
     if len({each.get("name") for each in every}) > 1:
         fields.pop("name", None)
-    return _record(run[0].id, run[0].role, fields, run[-1].calls)
+    return _record(run[0].id, run[0].role, fields, run[-1].call_ids)
 
 
 def _vendor(fields: Mapping[str, Any]) -> object:
@@ -331,7 +345,7 @@ def _vendor(fields: Mapping[str, Any]) -> object:
     return origin.get("vendor")
 
 
-def _joined_content(contents: list[str | list[dict[str, Any]]]) -> str | list[dict[str, Any]]:
+def _join_content(contents: list[str | list[dict[str, Any]]]) -> str | list[dict[str, Any]]:
     if all(isinstance(content, str) for content in contents):
         return "\n\n".join(text for text in cast("list[str]", contents) if text.strip())
     lists = (

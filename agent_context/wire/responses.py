@@ -13,21 +13,30 @@ from typing import Any, Final
 from agent_context.errors import BackendError, ErrorKind
 from agent_context.messages import Completion, FinishReason, Message, Origin, Usage, new_id
 from agent_context.stream_events import (
-    Assembly,
     Finished,
     ReasoningDelta,
+    StreamAccumulator,
     StreamEvent,
     TextDelta,
     ToolCallDelta,
     UsageReported,
 )
-from agent_context.wire.answers import object_in, said_nothing, without_half_calls
+from agent_context.wire.completion_checks import (
+    drop_incomplete_calls,
+    empty_response_error,
+    parse_json_object,
+)
 from agent_context.wire.dialect import OUTPUT_ITEMS
-from agent_context.wire.failures import failure_in_stream
-from agent_context.wire.items import PARAGRAPH, texts_of, thoughts_of, worth_keeping
-from agent_context.wire.payload import items_in, mapping_in, read_count
+from agent_context.wire.errors import error_from_stream
+from agent_context.wire.lenient_json import as_count, as_list, as_mapping
+from agent_context.wire.response_items import (
+    PARAGRAPH,
+    has_extra_content,
+    item_texts,
+    reasoning_parts,
+)
 
-__all__ = ["ItemReader", "completion_in", "item_events_of", "usage_in"]
+__all__ = ["ResponsesReader", "parse_completion", "parse_event", "parse_usage"]
 
 _REASONS = {
     "completed": FinishReason.STOP,
@@ -49,44 +58,44 @@ _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed
 _STARTS = frozenset({"response.created", "response.in_progress", "response.queued"})
 
 
-def completion_in(
+def parse_completion(
     response: Mapping[str, Any], *, vendor: str, request_id: str | None = None
 ) -> Completion:
     """The answer that a whole response is. Raises `BackendError` if it is none."""
     if not response.get("error") and "output" not in response:
         why = f"the answer has no output, only {sorted(response)}"
         raise BackendError(why, kind=ErrorKind.PROTOCOL, vendor=vendor, request_id=request_id)
-    reader = ItemReader(vendor, request_id)
+    reader = ResponsesReader(vendor, request_id)
     reader.feed(response)
     return reader.finish().completion
 
 
-def item_events_of(event: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
+def parse_event(event: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
     """What one event says on its own; calls are numbered as the server numbers its items."""
-    number = read_count(event.get("output_index")) or 0
+    number = as_count(event.get("output_index")) or 0
     if event.get("type") == f"{_ARGUMENTS}.delta":
         return (ToolCallDelta(number, arguments=_text(event.get("delta"))),)
     return tuple(
         ToolCallDelta(number, said.id, said.name, said.arguments)
         if isinstance(said, ToolCallDelta) and "output_index" in event
         else said
-        for said in ItemReader("").feed(event)
+        for said in ResponsesReader("").feed(event)
     )
 
 
-def usage_in(raw: object) -> Usage | None:
+def parse_usage(raw: object) -> Usage | None:
     """The usage that a response reports; None if it reports none."""
-    usage = mapping_in(raw)
+    usage = as_mapping(raw)
     if not usage:
         return None
-    read = mapping_in(usage, "input_tokens_details")
-    written = mapping_in(usage, "output_tokens_details")
+    read = as_mapping(usage, "input_tokens_details")
+    written = as_mapping(usage, "output_tokens_details")
     return Usage(
-        input_tokens=read_count(usage.get("input_tokens")),
-        output_tokens=read_count(usage.get("output_tokens")),
-        cached_tokens=read_count(read.get("cached_tokens")),
-        cache_write_tokens=read_count(read.get("cache_write_tokens")),
-        reasoning_tokens=read_count(written.get("reasoning_tokens")),
+        input_tokens=as_count(usage.get("input_tokens")),
+        output_tokens=as_count(usage.get("output_tokens")),
+        cached_tokens=as_count(read.get("cached_tokens")),
+        cache_write_tokens=as_count(read.get("cache_write_tokens")),
+        reasoning_tokens=as_count(written.get("reasoning_tokens")),
     )
 
 
@@ -103,7 +112,7 @@ class _Item:
     """How much of each part has become events, in characters."""
 
 
-class ItemReader:
+class ResponsesReader:
     """Turns the events of one answer into events of ours, and at the end into a completion.
 
     What is only said when an item is done, or at the very end, counts as much as deltas. A whole
@@ -117,7 +126,7 @@ class ItemReader:
         self.raw_finish_reason: str | None = None
         self._vendor: Final = vendor
         self._request_id = request_id
-        self._assembly = Assembly(Origin(vendor=vendor))
+        self._assembly = StreamAccumulator(Origin(vendor=vendor))
         self._items: list[_Item] = []
         self._by_index: dict[int, _Item] = {}
         self._calls = 0
@@ -133,7 +142,9 @@ class ItemReader:
         """The events of one `data` payload. `BackendError` for one that is no JSON object."""
         if payload.startswith(b"[DONE]"):  # some servers have it from chat completions
             return []
-        return self.feed(object_in(payload, vendor=self._vendor, request_id=self._request_id))
+        return self.feed(
+            parse_json_object(payload, vendor=self._vendor, request_id=self._request_id)
+        )
 
     def feed(self, event: Mapping[str, Any]) -> list[StreamEvent]:
         """The events of one event. Raises `BackendError` for an error that the server reports."""
@@ -151,9 +162,9 @@ class ItemReader:
         elif stem == "response.output_item":
             self._read_item(event, events, done=step == "done")
         elif kind in _STARTS:
-            self._identify(mapping_in(event, "response"))
+            self._identify(as_mapping(event, "response"))
         elif kind in _ENDS:
-            self._end(mapping_in(event, "response"), kind, events)
+            self._end(as_mapping(event, "response"), kind, events)
         elif kind == "error" or (not kind and event.get("error")):
             raise self._failure(event.get("error") or event)
         elif not kind and "output" in event:
@@ -165,10 +176,10 @@ class ItemReader:
     def finish(self) -> Finished:
         """The whole answer. Raises `BackendError` if nothing was said."""
         reason = self._reason()
-        message = without_half_calls(self._assembly.message(reason), reason)
+        message = drop_incomplete_calls(self._assembly.to_message(reason), reason)
         if not (message.parts or message.reasoning or message.tool_calls):
             why, vendor = self.raw_finish_reason, self._vendor
-            raise said_nothing(why, vendor=vendor, request_id=self._request_id)
+            raise empty_response_error(why, vendor=vendor, request_id=self._request_id)
         return Finished(
             Completion(
                 message=self._with_items(message),
@@ -184,7 +195,7 @@ class ItemReader:
         """The message with its items, if they say more than it does and are all there."""
         items = [item.raw for item in self._items if item.raw is not None]
         whole = self.raw_finish_reason == "completed" and len(items) == len(self._items)
-        if not (whole and worth_keeping(items)):
+        if not (whole and has_extra_content(items)):
             return message
         return message.model_copy(update={OUTPUT_ITEMS: items})
 
@@ -202,10 +213,10 @@ class ItemReader:
         self._request_id = self._request_id or _text(response.get("id")) or None
 
     def _failure(self, error: object) -> BackendError:
-        fields = mapping_in(error)
+        fields = as_mapping(error)
         if fields.get("type") == "error":
             error = {name: value for name, value in fields.items() if name != "type"}
-        return failure_in_stream(error, vendor=self._vendor, request_id=self._request_id)
+        return error_from_stream(error, vendor=self._vendor, request_id=self._request_id)
 
     def _end(self, response: Mapping[str, Any], kind: str, events: list[StreamEvent]) -> None:
         self._identify(response)
@@ -217,10 +228,10 @@ class ItemReader:
             raise BackendError(
                 text, kind=ErrorKind.PROTOCOL, vendor=self._vendor, request_id=self._request_id
             )
-        why = mapping_in(response, "incomplete_details").get("reason")
+        why = as_mapping(response, "incomplete_details").get("reason")
         self.raw_finish_reason = _text(why) or status or None
-        self._read_output(items_in(response.get("output")), events)
-        if (usage := usage_in(response.get("usage"))) is not None:
+        self._read_output(as_list(response.get("output")), events)
+        if (usage := parse_usage(response.get("usage"))) is not None:
             events.append(UsageReported(usage))
         self.done = True
 
@@ -235,16 +246,16 @@ class ItemReader:
 
     def _item(self, event: Mapping[str, Any]) -> _Item:
         """The item that an event belongs to: by its index, else its id, else the last."""
-        index, name = read_count(event.get("output_index")), _text(event.get("item_id"))
+        index, name = as_count(event.get("output_index")), _text(event.get("item_id"))
         if index is not None:
             found = self._by_index.get(index)
         elif name:
             found = next((item for item in self._items if item.id == name), None)
         else:
             found = self._items[-1] if self._items else None
-        return found or self._opened(index, name)
+        return found or self._open_item(index, name)
 
-    def _opened(self, index: int | None, name: str) -> _Item:
+    def _open_item(self, index: int | None, name: str) -> _Item:
         item = _Item(name)
         self._items.append(item)
         if index is not None:
@@ -254,10 +265,10 @@ class ItemReader:
     def _read_item(
         self, event: Mapping[str, Any], events: list[StreamEvent], *, done: bool
     ) -> None:
-        raw = mapping_in(event, "item")
+        raw = as_mapping(event, "item")
         item = self._item({**event, "item_id": raw.get("id")})
         if item.raw is not None and not done:  # some servers number every item 0
-            item = self._opened(read_count(event.get("output_index")), _text(raw.get("id")))
+            item = self._open_item(as_count(event.get("output_index")), _text(raw.get("id")))
         if raw.get("type") == "function_call":
             self._read_call(item, raw, events)
         if done and item.raw is None:
@@ -266,9 +277,9 @@ class ItemReader:
 
     def _read_rest(self, item: _Item, raw: Mapping[str, Any], events: list[StreamEvent]) -> None:
         """What was in no delta."""
-        for index, text in enumerate(texts_of(raw)):
+        for index, text in enumerate(item_texts(raw)):
             self._say(item, index, text, events, whole=True)
-        place, thoughts = thoughts_of(raw)
+        place, thoughts = reasoning_parts(raw)
         if all(sent_place == place for sent_place, _ in item.sent):
             for index, text in enumerate(thoughts):
                 self._think(item, place, index, text, events, whole=True)
@@ -289,14 +300,14 @@ class ItemReader:
             events.append(ToolCallDelta(item.number, arguments=new))
 
     def _read_text(self, event: Mapping[str, Any], text: object, events: list[StreamEvent]) -> None:
-        index = read_count(event.get("content_index")) or 0
+        index = as_count(event.get("content_index")) or 0
         whole = "delta" not in event
         self._say(self._item(event), index, _text(text), events, whole=whole)
 
     def _read_thought(
         self, event: Mapping[str, Any], place: str, *, whole: bool, events: list[StreamEvent]
     ) -> None:
-        index = read_count(event.get(f"{place}_index")) or 0
+        index = as_count(event.get(f"{place}_index")) or 0
         text = _text(event.get("text" if whole else "delta"))
         self._think(self._item(event), place, index, text, events, whole=whole)
 

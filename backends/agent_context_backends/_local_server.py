@@ -16,7 +16,7 @@ from typing import Any
 def main() -> None:
     """Serve until stdin ends."""
     settings = json.loads(sys.stdin.readline())
-    server = _started(settings)
+    server = _start(settings)
     sys.stdout.write(json.dumps({"address": server.listening_address}) + "\n")
     sys.stdout.flush()
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -26,7 +26,7 @@ def main() -> None:
     os._exit(0)  # the server's own end would wait for its open streams
 
 
-def _started(settings: dict[str, Any]) -> Any:  # noqa: ANN401 - xllamacpp has no types
+def _start(settings: dict[str, Any]) -> Any:  # noqa: ANN401 - xllamacpp has no types
     xllamacpp: Any = import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = settings["model_path"]

@@ -69,8 +69,8 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         loop = asyncio.get_running_loop()
         session = self._sessions.get(loop)
         if session is None or session.closed:
-            _forget_closed(self._sessions)
-            session = self._sessions[loop] = self._connected()
+            _prune_closed(self._sessions)
+            session = self._sessions[loop] = self._connect()
         return session
 
     def _proxy(self, url: httpx.URL) -> str | None:
@@ -78,7 +78,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
         return None if not proxy or proxy_bypass(url.host) else proxy
 
-    def _connected(self) -> aiohttp.ClientSession:
+    def _connect(self) -> aiohttp.ClientSession:
         if self._context is None:
             self._context = httpx.create_ssl_context()
         return aiohttp.ClientSession(
@@ -153,7 +153,7 @@ _KINDS: tuple[tuple[type[Exception], type[httpx.TransportError]], ...] = (
 """The first that fits. aiohttp's timeouts are `TimeoutError`s, and those `OSError`s."""
 
 
-def _forget_closed(sessions: _Sessions) -> None:
+def _prune_closed(sessions: _Sessions) -> None:
     for loop in [loop for loop in sessions if loop.is_closed()]:
         _disconnect(loop, sessions.pop(loop))
 

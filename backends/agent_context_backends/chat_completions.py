@@ -15,37 +15,45 @@ from typing import Any, ClassVar, cast, get_args
 
 import httpx
 
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import from_message
+from agent_context._context.zones import Zones
+from agent_context._runtime import io_loop
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.messages import Completion, Message
-from agent_context.options import ModelFacts, SendOptions
-from agent_context.records import record_of
-from agent_context.runtime import io_loop
+from agent_context.models import ModelFacts
+from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, StreamEvent
-from agent_context.vector import Vector
 from agent_context.wire.dialect import Dialect
-from agent_context.wire.failures import failure_of, request_id_of
-from agent_context.wire.payload import parsed
-from agent_context.wire.rendering import Rendering
-from agent_context.wire.responses import completion_in, item_events_of
-from agent_context.zones import Zones
-from agent_context_backends._access import checked_url, clean_key
-from agent_context_backends._apis import CHAT, RESPONSES, Api, ApiChoice, Reader, merged
+from agent_context.wire.errors import error_from_response, request_id_of
+from agent_context.wire.lenient_json import loads_lenient
+from agent_context.wire.rendering import RequestRenderer
+from agent_context.wire.responses import parse_completion, parse_event
+from agent_context_backends._body_stream import WholeBody, bytes_of, decoder_of, drain
+from agent_context_backends._credentials import check_url, clean_key
+from agent_context_backends._endpoints import CHAT, RESPONSES, Api, ApiChoice, Reader, merge_fields
 from agent_context_backends._model_names import same_model
-from agent_context_backends._parameters import (
-    Accepts,
+from agent_context_backends._request_fields import (
     ChatFacts,
-    Limits,
+    ParameterSupport,
+    SamplingLimits,
     as_responses,
-    facts_of,
     item_parameters,
     parameters,
     refuses_tools,
+    to_chat_facts,
 )
-from agent_context_backends._streams import WholeBody, bytes_of, decoder_of, drain
 from agent_context_backends._transport import AiohttpTransport
 
-__all__ = ["Accepts", "ApiChoice", "ChatCompletionsBackend", "ChatFacts", "Limits", "as_responses"]
+__all__ = [
+    "ApiChoice",
+    "ChatCompletionsBackend",
+    "ChatFacts",
+    "ParameterSupport",
+    "SamplingLimits",
+    "as_responses",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +92,7 @@ class ChatCompletionsBackend(ContextBackend):
     default_base_url: ClassVar[str | None] = None
     path: ClassVar[str] = "/chat/completions"
     responses_path: ClassVar[str] = "/responses"
-    responses_homes: ClassVar[Mapping[str, str]] = {}
+    responses_base_urls: ClassVar[Mapping[str, str]] = {}
     """For base URLs whose Responses API has another, that one."""
     key_names: ClassVar[Mapping[str, str | None]] = {}
     """Environment variables that may hold the key, each with the base URL that its keys are for.
@@ -110,7 +118,7 @@ class ChatCompletionsBackend(ContextBackend):
     default_facts: ClassVar[ChatFacts] = ChatFacts(
         context_window=128_000,
         max_output=4_096,
-        accepts=Accepts(
+        accepts=ParameterSupport(
             max_output_known=False,
             efforts={effort: {"reasoning_effort": effort} for effort in _EFFORTS},
             advice={"thinking": "say it in the server's own words, in `extra`"},
@@ -144,13 +152,13 @@ class ChatCompletionsBackend(ContextBackend):
                 silence.
         """
         key, home = self._key(api_key)
-        self.base_url = checked_url(base_url or self._base_url_of_environment() or home)
-        items = self.responses_homes.get(self.base_url, self.base_url) + self.responses_path
+        self.base_url = check_url(base_url or self._base_url_of_environment() or home)
+        items = self.responses_base_urls.get(self.base_url, self.base_url) + self.responses_path
         self._urls = {"chat": httpx.URL(self.base_url + self.path), "responses": httpx.URL(items)}
         if api not in get_args(ApiChoice):
             raise InvalidOptions(f"api is one of {', '.join(get_args(ApiChoice))}, not {api!r}")
         self._api: ApiChoice = api
-        self._moved: set[str] = set()
+        self._responses_models: set[str] = set()
         self._headers = httpx.Headers({**_HEADERS, **self.headers})
         self._headers.update({"Authorization": f"Bearer {key}"} if key else {})
         self._headers.update(headers)
@@ -159,10 +167,11 @@ class ChatCompletionsBackend(ContextBackend):
         self._changed: set[tuple[str, str]] = set()
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
-        self._unknown = self.adapted(self.default_facts)
+        self._unknown = self.facts_for_base_url(self.default_facts)
         known = {**self.known_models, **(models or {})}
         self._facts = {
-            name: self.adapted(facts_of(facts, self.default_facts)) for name, facts in known.items()
+            name: self.facts_for_base_url(to_chat_facts(facts, self.default_facts))
+            for name, facts in known.items()
         }
 
     async def send(self, request: Request) -> Completion:
@@ -171,7 +180,7 @@ class ChatCompletionsBackend(ContextBackend):
             body = await response.aread()
             request_id = request_id_of(response.headers)
         try:
-            answer = parsed(body)
+            answer = loads_lenient(body)
         except ValueError as error:
             start = body[:80].decode("utf-8", "replace")
             raise self._error(ErrorKind.PROTOCOL, f"its answer is not JSON: {start!r}") from error
@@ -179,7 +188,7 @@ class ChatCompletionsBackend(ContextBackend):
             raise self._error(ErrorKind.PROTOCOL, "its answer is not an object")
         answer = cast("Mapping[str, Any]", answer)
         completion = api.completion_of(answer, vendor=self.vendor, request_id=request_id)
-        return self._compared(completion, request)
+        return self._check_model(completion, request)
 
     async def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """Ask the model and yield what arrives, `Finished` at the end."""
@@ -198,7 +207,7 @@ class ChatCompletionsBackend(ContextBackend):
                 for event in reader.read(payload):
                     yield event
         self._check_end(reader, api, whole=isinstance(decoder, WholeBody))
-        yield Finished(self._compared(reader.finish().completion, request))
+        yield Finished(self._check_model(reader.finish().completion, request))
 
     def model_facts(self, model: str | None) -> ChatFacts:
         """What is known of `model`; of an unknown one the vendor's default facts."""
@@ -218,11 +227,11 @@ class ChatCompletionsBackend(ContextBackend):
         """The messages in a whole answer as either API sent it."""
         if "output" not in response:
             return super().extract_messages(response)
-        return (completion_in(response, vendor=self.vendor).message,)
+        return (parse_completion(response, vendor=self.vendor).message,)
 
     def classify_chunk(self, chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
         """What one chunk, or event, of a streamed answer means on its own."""
-        return item_events_of(chunk) if "type" in chunk else super().classify_chunk(chunk)
+        return parse_event(chunk) if "type" in chunk else super().classify_chunk(chunk)
 
     async def aclose(self) -> None:
         """Close the connections. A later request opens new ones."""
@@ -230,11 +239,11 @@ class ChatCompletionsBackend(ContextBackend):
         if transport is not None:
             await transport.aclose()
 
-    def adapted(self, facts: ChatFacts) -> ChatFacts:
+    def facts_for_base_url(self, facts: ChatFacts) -> ChatFacts:
         """`facts` as they are at this base URL."""
         return facts
 
-    def dialect_of(self, model: str, api: Api = CHAT) -> Dialect:
+    def dialect_for(self, model: str, api: Api = CHAT) -> Dialect:
         """How messages are written for `model`: the dialect, less what it can't see or hear."""
         dialect = self.dialect if api is CHAT else self.responses_dialect
         accepts = self.model_facts(model).accepts
@@ -258,7 +267,7 @@ class ChatCompletionsBackend(ContextBackend):
         api = self._api_for(request)
         model = request.options.model or self.default_model or ""
         head = {"model": model, **self.parameters(request, model, api)}
-        said = {"api": api.name, **merged(head, request.options.extra)}
+        said = {"api": api.name, **merge_fields(head, request.options.extra)}
         return {name: value for name, value in said.items() if name not in _BEHIND}
 
     async def address(self, api: Api = CHAT) -> tuple[httpx.URL, httpx.Headers]:
@@ -291,7 +300,7 @@ class ChatCompletionsBackend(ContextBackend):
         model = self._model(request)
         facts = self.model_facts(model)
         better = facts.responses is not None and refuses_tools(request.options, facts)
-        return RESPONSES if better or model in self._moved else CHAT
+        return RESPONSES if better or model in self._responses_models else CHAT
 
     def _body(self, request: Request, api: Api, *, stream: bool) -> bytes:
         extra = request.options.extra
@@ -301,15 +310,15 @@ class ChatCompletionsBackend(ContextBackend):
         head: dict[str, Any] = {"model": model, **self.parameters(request, model, api)}
         if stream:
             head |= api.streaming
-        head = merged(head, extra)
+        head = merge_fields(head, extra)
         foot = {name: head.pop(name) for name in _BEHIND if name in head}
-        rendering, zones, trailing = self._said(request)
+        rendering, zones, trailing = self._fields(request)
         try:
-            return rendering.body(head, zones, trailing, self.dialect_of(model, api), foot)
+            return rendering.body(head, zones, trailing, self.dialect_for(model, api), foot)
         except TypeError as error:
             raise InvalidOptions(f"an option can't be written as JSON: {error}") from error
 
-    def _compared(self, completion: Completion, request: Request) -> Completion:
+    def _check_model(self, completion: Completion, request: Request) -> Completion:
         """The completion, which says so if another model answered than was asked for."""
         asked, answered = request.options.model or self.default_model or "", completion.model
         if not answered or self.is_same_model(asked, answered):
@@ -319,12 +328,12 @@ class ChatCompletionsBackend(ContextBackend):
             _log.warning("%s: %s was asked, %s answered", self.vendor, asked, answered)
         return completion.model_copy(update={"model_changed": True})
 
-    def _said(self, request: Request) -> tuple[Rendering, Zones, tuple[Any, ...]]:
+    def _fields(self, request: Request) -> tuple[RequestRenderer, Zones, tuple[Any, ...]]:
         """What is rendered: the request as it is, or what an overridden method made of it."""
         if type(self).to_request_messages is ContextBackend.to_request_messages:
             return request.rendering, request.zones, request.trailing
-        records = map(record_of, self.to_request_messages(request))
-        return Rendering(), Zones(incremental=Vector.of(records)), ()
+        records = map(from_message, self.to_request_messages(request))
+        return RequestRenderer(), Zones(incremental=PersistentVector.of(records)), ()
 
     @asynccontextmanager
     async def _answer(
@@ -334,21 +343,21 @@ class ChatCompletionsBackend(ContextBackend):
         silence = self._idle_timeout if stream else request.options.timeout
         try:
             try:
-                response = await self._asked(request, api, silence, stream=stream)
+                response = await self._request(request, api, silence, stream=stream)
             except BackendError as error:
-                if not self._belongs_elsewhere(error, api):
+                if not self._needs_responses_api(error, api):
                     raise
-                self._moved.add(self._model(request))
+                self._responses_models.add(self._model(request))
                 api = RESPONSES
-                response = await self._asked(request, api, silence, stream=stream)
+                response = await self._request(request, api, silence, stream=stream)
             async with aclosing(response):
                 yield api, response
         except httpx.UnsupportedProtocol as error:
             raise InvalidOptions(f"base_url {self.base_url!r}: {error}") from error
         except httpx.HTTPError as error:
-            raise self._error(ErrorKind.TRANSPORT, _what_happened(error, silence)) from error
+            raise self._error(ErrorKind.TRANSPORT, _describe(error, silence)) from error
 
-    async def _asked(
+    async def _request(
         self, request: Request, api: Api, silence: float, *, stream: bool
     ) -> httpx.Response:
         """The answer, still to be read. `BackendError` if the server refuses."""
@@ -361,17 +370,17 @@ class ChatCompletionsBackend(ContextBackend):
         call = httpx.Request(
             "POST", url, headers=headers, content=content, extensions={"timeout": timeout.as_dict()}
         )
-        response = await self._opened().handle_async_request(call)
+        response = await self._open_stream().handle_async_request(call)
         if not response.is_success:
             async with aclosing(response):
                 raise await self._failure(response)
         return response
 
-    def _belongs_elsewhere(self, error: BackendError, api: Api) -> bool:
+    def _needs_responses_api(self, error: BackendError, api: Api) -> bool:
         may_move = self._api == "auto" and api is CHAT and error.status == 400
         return may_move and _ELSEWHERE.search(str(error)) is not None
 
-    def _opened(self) -> httpx.AsyncBaseTransport:
+    def _open_stream(self) -> httpx.AsyncBaseTransport:
         # Without httpx's client: cookies, redirects and hooks cost a tenth of a request's time.
         if self._opened_transport is None:
             self._opened_transport = self._transport or AiohttpTransport()
@@ -379,7 +388,7 @@ class ChatCompletionsBackend(ContextBackend):
 
     async def _failure(self, response: httpx.Response) -> BackendError:
         body = await response.aread()
-        return failure_of(response.status_code, response.headers, body, vendor=self.vendor)
+        return error_from_response(response.status_code, response.headers, body, vendor=self.vendor)
 
     def _check_end(self, reader: Reader, api: Api, *, whole: bool) -> None:
         told = reader.finished and not (api is CHAT and self.ends_with_done)
@@ -391,7 +400,7 @@ class ChatCompletionsBackend(ContextBackend):
         return BackendError(f"{self.vendor}: {text}", kind=kind, vendor=self.vendor)
 
 
-def _what_happened(error: httpx.HTTPError, silence: float) -> str:
+def _describe(error: httpx.HTTPError, silence: float) -> str:
     if isinstance(error, httpx.ReadTimeout):
         return f"nothing came for {silence:g} seconds"
     if isinstance(error, httpx.ConnectTimeout):

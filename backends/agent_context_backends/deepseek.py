@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from agent_context.options import CacheRule, Overhead
+from agent_context.models import CachePolicy, TemplateOverhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
-    Accepts,
     ChatCompletionsBackend,
     ChatFacts,
-    Limits,
+    ParameterSupport,
+    SamplingLimits,
     as_responses,
 )
 
@@ -27,9 +27,9 @@ _ON = {"thinking": {"type": "enabled"}}
 _OFF = {"thinking": {"type": "disabled"}}
 
 # Temperature is ignored while thinking, and so is top_p, but for the sliver that flash takes.
-_THINKING = Limits(temperature=None, top_p=None, tool_choices=frozenset({"auto", "none"}))
+_THINKING = SamplingLimits(temperature=None, top_p=None, tool_choices=frozenset({"auto", "none"}))
 
-_PRO = Accepts(
+_PRO = ParameterSupport(
     thinking={True: _ON, False: _OFF},
     efforts={
         "none": _OFF,
@@ -56,14 +56,14 @@ _PRO = Accepts(
 )
 _FLASH = replace(
     _PRO,
-    plain=Limits(top_p=(1.0, 1.0)),
+    plain=SamplingLimits(top_p=(1.0, 1.0)),
     while_thinking=replace(_THINKING, top_p=(0.95, 1.0)),
     images=True,
     other_parts=frozenset({"file"}),
 )
 
 # Measured with the renderer of deepseek-recipe 0.2.0 and the vocabulary of V4 (2026-11).
-_FLASH_OVERHEAD = Overhead(
+_FLASH_OVERHEAD = TemplateOverhead(
     request=3,
     system=1,
     user=1,
@@ -87,18 +87,18 @@ _PRO_OVERHEAD = replace(
 )
 
 # Where entries begin and what they round to is not documented: these are the recorded figures.
-_CACHE = CacheRule(
+_CACHE = CachePolicy(
     ratio=1 / 50,
-    least=1_024,
-    step=64,
-    matches="requests",
-    lifetime=3_600.0,
+    min_tokens=1_024,
+    granularity=64,
+    match_policy="requests",
+    ttl=3_600.0,
     price=0.30,
     source="api-docs.deepseek.com, context caching (2026-10); litellm 1.110.2, prices (2026-11)",
 )
 
 
-def _as_items(accepts: Accepts) -> Accepts:
+def _as_items(accepts: ParameterSupport) -> ParameterSupport:
     """What a model takes on the Responses API, where the effort alone switches thinking off."""
     items = as_responses(accepts)
     silent = {"reasoning": {"effort": "none"}}
@@ -179,7 +179,7 @@ class DeepSeekBackend(ChatCompletionsBackend):
         responses=replace(_as_items(_PRO), max_output_known=False),
     )
 
-    def adapted(self, facts: ChatFacts) -> ChatFacts:
+    def facts_for_base_url(self, facts: ChatFacts) -> ChatFacts:
         """Strict tools are taken under `/beta` alone."""
         strict = self.base_url.endswith("/beta")
         return replace(facts, accepts=replace(facts.accepts, strict_tools=strict))

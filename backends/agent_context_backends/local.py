@@ -27,12 +27,12 @@ import httpx
 from agent_context.backend import Request
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.wire.dialect import Dialect
-from agent_context_backends._apis import CHAT, Api
+from agent_context_backends._endpoints import CHAT, Api
 from agent_context_backends.chat_completions import (
-    Accepts,
     ChatCompletionsBackend,
     ChatFacts,
-    Limits,
+    ParameterSupport,
+    SamplingLimits,
 )
 
 __all__ = ["LocalBackend"]
@@ -50,11 +50,11 @@ _FACTS = ChatFacts(
     margin=1.3,
     message_overhead=6,
     default_reserve=512,
-    accepts=Accepts(
+    accepts=ParameterSupport(
         thinking={False: {}},
         efforts={"none": {}},
-        plain=Limits(stop=64),
-        while_thinking=Limits(stop=64),
+        plain=SamplingLimits(stop=64),
+        while_thinking=SamplingLimits(stop=64),
         tools=False,
         advice={
             "tools": "its template has no place for them; take a larger model",
@@ -132,7 +132,7 @@ class LocalBackend(ChatCompletionsBackend):
         await super().aclose()
         await asyncio.to_thread(self._server.stop)
 
-    def adapted(self, facts: ChatFacts) -> ChatFacts:
+    def facts_for_base_url(self, facts: ChatFacts) -> ChatFacts:
         """`facts` with the window that was chosen."""
         reserve = min(facts.default_reserve, self._window // 4)
         return replace(
@@ -188,7 +188,7 @@ class _Server:
         """The running server, started if need be. Blocks until the model is loaded."""
         with self._lock:
             if (running := self.running) is None:
-                running = self._current = self._started()
+                running = self._current = self._launch()
             return running
 
     def stop(self) -> None:
@@ -198,7 +198,7 @@ class _Server:
             if self._finalizer is not None:
                 self._finalizer()
 
-    def _started(self) -> _Running:
+    def _launch(self) -> _Running:
         if self._finalizer is not None:
             self._finalizer()
         api_key = secrets.token_urlsafe(24)
@@ -215,7 +215,7 @@ class _Server:
             address = self._address_of(process, api_key)
             if address is None:
                 self._finalizer()
-                raise _not_started(log)
+                raise _start_error(log)
         return _Running(process, address, api_key)
 
     def _address_of(self, process: subprocess.Popen[str], api_key: str) -> str | None:
@@ -246,7 +246,7 @@ def _end(process: subprocess.Popen[str]) -> None:
             _pipe(pipe).close()
 
 
-def _not_started(log: IO[str]) -> BackendError:
+def _start_error(log: IO[str]) -> BackendError:
     log.seek(0)
     lines = [line.strip() for line in log.read()[-4000:].splitlines() if line.strip()]
     last = "; ".join(lines[-3:]) or "it said nothing"

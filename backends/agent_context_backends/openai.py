@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import httpx
 
-from agent_context.options import CacheRule, ModelFacts
+from agent_context.models import CachePolicy, ModelFacts
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
-    Accepts,
     ApiChoice,
     ChatCompletionsBackend,
     ChatFacts,
-    Limits,
+    ParameterSupport,
+    SamplingLimits,
     as_responses,
 )
 
@@ -41,12 +41,12 @@ _ADVICE = {
     "tools_while_thinking": "use the Responses API (api='responses'), or set effort='none'",
 }
 
-_CLASSIC = Accepts(
+_CLASSIC = ParameterSupport(
     max_tokens="max_completion_tokens",
     thinking={False: {}},
     efforts={"none": {}},
-    plain=Limits(stop=4),
-    while_thinking=Limits(stop=4),
+    plain=SamplingLimits(stop=4),
+    while_thinking=SamplingLimits(stop=4),
     most_tools=128,
     longest_tool_name=64,
     other_parts=frozenset({"input_audio", "file"}),
@@ -55,7 +55,7 @@ _CLASSIC = Accepts(
         "effort": "take a model that reasons, such as gpt-5.4",
     },
 )
-_REASONS = Limits(temperature=(1.0, 1.0), top_p=None, stop=None)
+_REASONS = SamplingLimits(temperature=(1.0, 1.0), top_p=None, stop=None)
 
 _O = replace(
     _CLASSIC,
@@ -91,15 +91,15 @@ _ASTRA = replace(
     advice={**_ADVICE, "tools_while_thinking": "use the Responses API (api='responses')"},
 )
 
-_CACHE = CacheRule(
+_CACHE = CachePolicy(
     ratio=0.1,
-    least=1_024,
-    step=128,
-    lifetime=300.0,
+    min_tokens=1_024,
+    granularity=128,
+    ttl=300.0,
     source="platform.openai.com, prompt caching (2026-10); litellm 1.110.2 (2026-11) for prices",
 )
 # From gpt-5.6 on an entry ends at the last user or tool message, and writing it costs extra.
-_CACHE_5_6 = replace(_CACHE, write=1.25, step=1, matches="breakpoints", lifetime=1_800.0)
+_CACHE_5_6 = replace(_CACHE, write=1.25, granularity=1, match_policy="breakpoints", ttl=1_800.0)
 
 _GPT_4O = ChatFacts(
     context_window=128_000,
@@ -190,8 +190,8 @@ class OpenAIBackend(ChatCompletionsBackend):
             accepts=replace(
                 _GPT_5_2,
                 max_output_known=False,
-                plain=Limits(stop=4),
-                while_thinking=Limits(stop=4),
+                plain=SamplingLimits(stop=4),
+                while_thinking=SamplingLimits(stop=4),
                 efforts={**_GPT_5_2.efforts, **_efforts(minimal="minimal", max="max")},
             ),
         )

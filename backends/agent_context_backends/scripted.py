@@ -10,11 +10,12 @@ from typing import ClassVar, cast
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import AgentContextError
 from agent_context.messages import Completion, FinishReason, Message, Origin, Usage
-from agent_context.options import ModelFacts, SendOptions
+from agent_context.models import ModelFacts
+from agent_context.options import SendOptions
 from agent_context.stream_events import (
-    Assembly,
     Finished,
     ReasoningDelta,
+    StreamAccumulator,
     StreamEvent,
     TextDelta,
     ToolCallDelta,
@@ -117,7 +118,7 @@ class ScriptedBackend(ContextBackend):
 
     async def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """The next answer of the script, in pieces."""
-        assembly = Assembly(Origin(vendor=self.vendor, model=request.options.model or ""))
+        assembly = StreamAccumulator(Origin(vendor=self.vendor, model=request.options.model or ""))
         for item in await self._next(request):
             await asyncio.sleep(self._delay)
             if isinstance(item, Hold):
@@ -151,13 +152,13 @@ class ScriptedBackend(ContextBackend):
         if isinstance(answer, str):
             answer = Message.assistant(answer)
         if isinstance(answer, Message):
-            answer = self._completed(answer, request)
+            answer = self._complete(answer, request)
         if isinstance(answer, Completion):
             reported = UsageReported(answer.usage)
             return [*_pieces(answer.message), reported, Finished(answer)]
         return [answer] if isinstance(answer, Exception) else answer
 
-    def _completed(self, message: Message, request: Request) -> Completion:
+    def _complete(self, message: Message, request: Request) -> Completion:
         reason = message.finish_reason or _reason(message)
         origin = message.origin or Origin(vendor=self.vendor, model=request.options.model or "")
         message = message.model_copy(update={"finish_reason": reason, "origin": origin})
@@ -169,8 +170,8 @@ class ScriptedBackend(ContextBackend):
             model=origin.model,
         )
 
-    def _completion(self, assembly: Assembly, request: Request) -> Completion:
-        completion = self._completed(assembly.message(), request)
+    def _completion(self, assembly: StreamAccumulator, request: Request) -> Completion:
+        completion = self._complete(assembly.to_message(), request)
         if assembly.usage == Usage():
             return completion
         return completion.model_copy(update={"usage": assembly.usage})

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from agent_context.options import CacheRule, Overhead
+from agent_context.models import CachePolicy, TemplateOverhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
-    Accepts,
     ChatCompletionsBackend,
     ChatFacts,
-    Limits,
+    ParameterSupport,
+    SamplingLimits,
     as_responses,
 )
 
@@ -33,11 +33,11 @@ def _efforts(**said: str) -> dict[str, dict[str, Any]]:
     return {effort: {**_ON, "reasoning_effort": value} for effort, value in said.items()}
 
 
-_LIMITS = Limits(
+_LIMITS = SamplingLimits(
     temperature=(0.0, 1.0), top_p=(0.01, 1.0), stop=4, tool_choices=frozenset({"auto"})
 )
 
-_SWITCHED = Accepts(
+_SWITCHED = ParameterSupport(
     thinking={True: _ON, False: _OFF},
     efforts={"none": _OFF},
     thinks_unasked=True,
@@ -82,14 +82,14 @@ _GLM_5_3 = replace(
 _SEES = replace(_SWITCHED, images=True, other_parts=frozenset({"video_url", "file_url"}))
 
 # The text of the documentation says half price, its price tables what stands here.
-_CACHE = CacheRule(
+_CACHE = CachePolicy(
     ratio=0.19,
-    least=500,
+    min_tokens=500,
     source="docs.z.ai, context caching and pricing (2026-10); litellm 1.110.2 (2026-11)",
 )
 
 
-def _as_items(accepts: Accepts) -> Accepts:
+def _as_items(accepts: ParameterSupport) -> ParameterSupport:
     """What a model takes on the Responses API, where the effort alone says how to think."""
     items = as_responses(accepts)
     efforts = {
@@ -116,7 +116,7 @@ _200K = ChatFacts(
     max_output=131_072,
     vocabulary="glm4",
     # Upper estimates after the templates of GLM-4.5 and 4.7 (2026-11); not measured.
-    overhead=Overhead(
+    overhead=TemplateOverhead(
         request=5,
         system=2,
         user=2,
@@ -174,7 +174,7 @@ class ZhipuBackend(ChatCompletionsBackend):
         merge_same_role=True,
         names=False,
     )
-    responses_homes: ClassVar[Mapping[str, str]] = {
+    responses_base_urls: ClassVar[Mapping[str, str]] = {
         _CHINA: "https://open.bigmodel.cn/api/v1",
         _WORLD: "https://api.z.ai/api/v1",
     }

@@ -52,7 +52,7 @@ async def main(path: str) -> None:
     model = ScriptedBackend([answer] * 20, facts=window)
     async with Host(SqliteStore(path), model, compression=SlidingWindow(2), on_change=tell) as host:
         agent = Agent(model, "You are a diary.", context_providers=[RecallProvider()], host=host)
-        known = host.about("ann")
+        known = host.info("ann")
         print(f"process {1 if known is None else 2}:")
         session = agent.create_session("ann")
         for text in SAID if known is None else ["What is my parrot called?"]:

@@ -33,7 +33,7 @@ from agent_context import (
 from agent_context.compression.summarize import PROMPT
 from agent_context.errors import InvalidOptions, StoreUnavailable
 from agent_context.providers import FileHistoryProvider, SqliteHistoryProvider
-from agent_context.providers.compression import ModelCounter, compress, input_budget
+from agent_context.providers.compression import ModelTokenCounter, compress, input_budget
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts
 
@@ -350,7 +350,7 @@ def test_the_input_budget_is_the_window_without_the_answer() -> None:
 async def test_a_models_own_counter_tells_when_it_is_too_much() -> None:
     client = ScriptedBackend(["1", "2", "3"], facts=SMALL)
     agent = client.as_agent(
-        compression_strategy=SlidingWindow(1), token_counter=ModelCounter(client)
+        compression_strategy=SlidingWindow(1), token_counter=ModelTokenCounter(client)
     )
 
     await talked(agent, "word " * 500, "b", "word " * 500)
@@ -360,7 +360,7 @@ async def test_a_models_own_counter_tells_when_it_is_too_much() -> None:
 
 @pytest.mark.behaviour(99)
 def test_a_character_of_chinese_counts_as_about_a_token() -> None:
-    counter = ModelCounter(ScriptedBackend(facts=SMALL))
+    counter = ModelTokenCounter(ScriptedBackend(facts=SMALL))
     text = "今天天气很好我们去公园散步吧" * 10
 
     assert 0.5 <= counter.count_tokens([Message.user(text)]) / len(text) <= 1.5

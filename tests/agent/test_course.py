@@ -42,16 +42,16 @@ from agent_context import (
     SlidingWindow,
     Summarize,
     ToolCall,
-    tiered,
+    default_strategy,
 )
+from agent_context._actor.recovery import load_state
 from agent_context.compression.summarize import PROMPT
-from agent_context.conversation.opening import moment_at
-from agent_context.errors import CompressionError, UsageMistake
+from agent_context.errors import CompressionError, UsageError
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store
 from agent_context.tools import tool
-from agent_context.wire.repair import repaired
+from agent_context.wire.repair import repair_history
 from agent_context_backends.scripted import ScriptedBackend
 from tests.histories import DIALECTS
 from tests.wire.rules import record_faults
@@ -70,7 +70,13 @@ steps = st.lists(
     ),
     max_size=9,
 )
-STRATEGIES = [Summarize(0), Summarize(3), SlidingWindow(1), EvictToolResults(0), tiered(keep=2)]
+STRATEGIES = [
+    Summarize(0),
+    Summarize(3),
+    SlidingWindow(1),
+    EvictToolResults(0),
+    default_strategy(keep=2),
+]
 
 
 class Course:
@@ -195,7 +201,7 @@ class Course:
     async def _restore(self, _: None) -> None:
         ref = await self.conversation()
         self.pending = ()
-        with contextlib.suppress(UsageMistake):  # there was no rewind
+        with contextlib.suppress(UsageError):  # there was no rewind
             await ref.aask(Restore())
 
     async def _append(self, _: None) -> None:
@@ -208,7 +214,7 @@ class Course:
         fork = await ref.aask(Fork())
         await fork.aask(Append(Message.user("elsewhere")))
         assert (await fork.aask(Messages()))[:-1] == await ref.aask(Messages())
-        assert live(await fork.zones()) == live(moment_at(self.store, fork.id).zones)
+        assert live(await fork.zones()) == live(load_state(self.store, fork.id).zones)
         said = [remark.message.id for remark in await everything(ref)]
         assert [remark.message.id for remark in await everything(fork)][:-1] == said
         await asyncio.to_thread(fork.stop)
@@ -225,7 +231,7 @@ class Course:
     async def check(self) -> None:
         ref = await self.conversation()
         said = await ref.aask(Messages())
-        assert live(await ref.zones()) == live(moment_at(self.store, "s").zones)
+        assert live(await ref.zones()) == live(load_state(self.store, "s").zones)
         calls = {call.id for message in said for call in message.tool_calls}
         assert calls >= {message.tool_call_id for message in said if message.tool_call_id}
         self.seen |= {message.id: message for message in said}
@@ -234,7 +240,7 @@ class Course:
 
 
 def live(zones: Any) -> list[bytes]:
-    return [record.line() for record in zones]
+    return [record.to_json_line() for record in zones]
 
 
 async def everything(ref: ContextRef) -> list[Any]:
@@ -242,19 +248,19 @@ async def everything(ref: ContextRef) -> list[Any]:
     after: str | None = ""
     while after is not None:
         page = await ref.aask(History(after, limit=7))
-        remarks += page.remarks
-        after = page.next
+        remarks += page.entries
+        after = page.cursor
     return remarks
 
 
 def check_request(request: Request) -> None:
     called: set[str] = set()
     for record in request.records:
-        assert record.role != "tool" or called.issuperset(record.calls)
-        called.update(record.calls)
+        assert record.role != "tool" or called.issuperset(record.call_ids)
+        called.update(record.call_ids)
     assert not any(refusals(list(request.records)).values())
     for rules in DIALECTS:
-        assert record_faults(repaired(request.records, rules), rules) == []
+        assert record_faults(repair_history(request.records, rules), rules) == []
 
 
 async def through(store: Store, course: list[tuple[str, Any]]) -> None:

@@ -188,7 +188,7 @@ async def test_a_kept_state_that_can_not_be_read_is_an_error_that_says_so() -> N
     agent = agent_of(["hi"], store=store)
     session = agent.create_session("s")
     await agent.run("go", session=session, wait_for_persistence=True)
-    store.attach("s", "session", b"{")
+    store.put_attachment("s", "session", b"{")
 
     with pytest.raises(StoreCorrupt, match="the state of <session s> can't be read"):
         await agent_of(["hi"], store=store).run("go", session=AgentSession("s"))

@@ -27,7 +27,7 @@ from agent_context import (
     TextDelta,
     ToolCall,
 )
-from agent_context.errors import StoreUnavailable, UsageMistake
+from agent_context.errors import StoreUnavailable, UsageError
 from agent_context.providers import FileHistoryProvider, SqliteHistoryProvider
 from agent_context.providers.history import select_messages_to_persist
 from agent_context.tools import tool
@@ -398,7 +398,7 @@ async def test_a_history_in_memory_is_replaced_where_it_is_kept() -> None:
 @pytest.mark.parametrize("history", [Rows(), InMemoryHistoryProvider("memory")])
 async def test_a_history_that_can_not_be_replaced_says_so(history: HistoryProvider) -> None:
     assert not history.can_replace
-    with pytest.raises(UsageMistake, match="this history can't be made smaller"):
+    with pytest.raises(UsageError, match="this history can't be made smaller"):
         await history.replace_messages("s", [], state={})
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from agent_context import Agent, ContextProvider, Host, Message, Send, Setup, SlidingWindow
+from agent_context import (
+    Agent,
+    ContextProvider,
+    ConversationConfig,
+    Host,
+    Message,
+    Send,
+    SlidingWindow,
+)
 from agent_context.errors import ConversationClosed, InvalidOptions
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
@@ -100,7 +108,7 @@ async def test_a_run_without_a_session_leaves_nothing_at_the_host(store: Store) 
     async with host:
         await agent.run("a", wait_for_persistence=True)
 
-        assert host.live() == ()
+        assert host.active_ids() == ()
         assert host.conversations() == ()
 
 
@@ -133,7 +141,7 @@ def test_a_host_that_talks_to_another_model_is_refused(store: Store) -> None:
 
 async def test_a_host_may_choose_the_model_of_each_conversation(store: Store) -> None:
     client = ScriptedBackend(["1"])
-    async with Host(store, lambda _: Setup(client), close_store=False) as host:
+    async with Host(store, lambda _: ConversationConfig(client), close_store=False) as host:
         assert host.backend is None
         agent = Agent(client, host=host)
 

@@ -417,4 +417,4 @@ async def test_a_provider_may_ask_another_session_but_not_its_own() -> None:
 
     response = await agent.run("hello")
 
-    assert "WouldDeadlock" in response.diagnostics[0].text
+    assert "DeadlockError" in response.diagnostics[0].text

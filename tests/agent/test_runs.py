@@ -35,9 +35,9 @@ from agent_context.errors import (
     InvalidMessage,
     InvalidOptions,
     RunCancelled,
-    UsageMistake,
+    UsageError,
 )
-from agent_context.sessions.session import shared_links
+from agent_context.sessions.session import count_shared_links
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.agent.conftest import Gives, agent_of, calls, requests, says, sent, texts
 
@@ -167,7 +167,7 @@ async def test_a_growing_session_shares_all_but_the_context_with_its_last_reques
 
     await agent.run("again", session=session)
 
-    assert shared_links(before, session.request_trace) == len(before)
+    assert count_shared_links(before, session.request_trace) == len(before)
 
 
 @pytest.mark.behaviour(46)
@@ -494,7 +494,7 @@ async def test_a_streams_response_is_there_at_its_end() -> None:
     agent = agent_of(["hi"])
     stream = agent.run("hello", stream=True)
 
-    with pytest.raises(UsageMistake, match="has not ended"):
+    with pytest.raises(UsageError, match="has not ended"):
         _ = stream.response
     async for _ in stream:
         pass
@@ -517,7 +517,7 @@ def test_a_program_without_a_loop_runs_all_the_same() -> None:
 
 
 async def test_run_sync_is_refused_where_a_loop_runs() -> None:
-    with pytest.raises(UsageMistake, match="await run"):
+    with pytest.raises(UsageError, match="await run"):
         agent_of(["hi"]).run_sync("hello")
 
 

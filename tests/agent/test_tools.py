@@ -176,8 +176,8 @@ async def test_a_model_that_fails_after_a_round_leaves_the_round() -> None:
 
     assert texts(await session.get_messages()) == ["go", "look", "nothing here"]
     [context] = provider.contexts
-    assert context.partial is not None
-    assert texts(context.partial.messages) == ["look", "nothing here"]
+    assert context.partial_response is not None
+    assert texts(context.partial_response.messages) == ["look", "nothing here"]
 
 
 async def test_a_model_that_never_stops_is_made_to_answer() -> None:

@@ -11,10 +11,15 @@ import pytest
 from agent_context.backend import Request
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.messages import FinishReason, Message, Usage
-from agent_context.options import ModelFacts, SendOptions
+from agent_context.models import ModelFacts
+from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, StreamEvent, TextDelta
 from agent_context.testing import request_of
-from agent_context_backends.chat_completions import Accepts, ChatCompletionsBackend, ChatFacts
+from agent_context_backends.chat_completions import (
+    ChatCompletionsBackend,
+    ChatFacts,
+    ParameterSupport,
+)
 from agent_context_backends.deepseek import DeepSeekBackend
 from tests.support.mock import OK, Recorded, sent
 from tests.support.sse_server import CUT, STALL, Reply, SseServer, answer, json_reply, sse
@@ -322,7 +327,7 @@ async def test_a_user_may_change_what_is_sent() -> None:
 
 
 async def test_a_user_may_add_a_model() -> None:
-    accepts = Accepts(max_tokens="max_new", seed=False)
+    accepts = ParameterSupport(max_tokens="max_new", seed=False)
     mine = ChatFacts(context_window=9_000, max_output=900, accepts=accepts)
     plain = ModelFacts(context_window=8_000, max_output=800)
     transport = Recorded()
@@ -426,9 +431,9 @@ async def test_scratch_goes_last() -> None:
         request = asked(backend)
         from dataclasses import replace
 
-        from agent_context.records import record_of
+        from agent_context._context.stored_message import from_message
 
-        trailing = (record_of(Message.system("It is 12:00.")),)
+        trailing = (from_message(Message.system("It is 12:00.")),)
         await backend.send(replace(request, trailing=trailing))
         await backend.aclose()
 

@@ -13,7 +13,9 @@ from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, StreamEvent, TextDelta
 from agent_context.testing import BackendContract
 from agent_context_backends.chat_completions import ChatCompletionsBackend
-from agent_context_backends.compatible import (
+from agent_context_backends.deepseek import DeepSeekBackend
+from agent_context_backends.openai import OpenAIBackend
+from agent_context_backends.openai_compatible import (
     KimiBackend,
     LlamaCppBackend,
     LMStudioBackend,
@@ -22,8 +24,6 @@ from agent_context_backends.compatible import (
     QwenBackend,
     VllmBackend,
 )
-from agent_context_backends.deepseek import DeepSeekBackend
-from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.scripted import ScriptedBackend
 from agent_context_backends.zhipu import ZhipuBackend
 from tests.support.mock import OK

@@ -178,6 +178,6 @@ def test_what_its_cache_finds_and_costs(model: str, ratio: float, price: float |
     rule = DeepSeekBackend(api_key="k").model_facts(model).cache
 
     assert rule is not None
-    assert (rule.ratio, rule.price, rule.matches) == (ratio, price, "requests")
-    assert (rule.served(1_023), rule.served(1_100)) == (0, 1_088)
+    assert (rule.ratio, rule.price, rule.match_policy) == (ratio, price, "requests")
+    assert (rule.round_to_cached(1_023), rule.round_to_cached(1_100)) == (0, 1_088)
     assert "2026" in rule.source

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from agent_context._actor.model_client import ModelClient
+from agent_context._context.stored_message import from_message
+from agent_context._context.tokens import counter
 from agent_context.backend import Request
-from agent_context.conversation.exchange import Exchange
 from agent_context.messages import Message, Origin, ToolCall
 from agent_context.options import SendOptions
-from agent_context.records import record_of
-from agent_context.tokens import counter
 from agent_context.tools import Tool
-from agent_context_backends._apis import CHAT
+from agent_context_backends._endpoints import CHAT
 from agent_context_backends.deepseek import DeepSeekBackend
 from tests.histories import zones_of
 
@@ -114,11 +114,11 @@ def test_a_request_is_counted_within_two_percent(case: str, model: str) -> None:
     pytest.importorskip("deepseek_recipe")
     pytest.importorskip("splintr")
     messages, chosen = CASES[case]
-    zones, options = zones_of([*map(record_of, messages)]), SendOptions(model=model, **chosen)
+    zones, options = zones_of([*map(from_message, messages)]), SendOptions(model=model, **chosen)
     facts = BACKEND.model_facts(model)
     request = Request(conversation_id="c", zones=zones, options=options, facts=facts)
 
-    counted = Exchange(BACKEND, "c").weigh(zones, (), options).total
+    counted = ModelClient(BACKEND, "c").count_tokens(zones, (), options).total
 
     body = json.loads(BACKEND._body(request, CHAT, stream=False))
     prompt = rendered(body, pro=model == "deepseek-v4-pro")
@@ -128,7 +128,7 @@ def test_a_request_is_counted_within_two_percent(case: str, model: str) -> None:
 def test_what_was_recorded_of_the_api_is_what_is_counted() -> None:
     """90 tokens, v4 with thinking, in a recording of 2026-08."""
     pytest.importorskip("splintr")
-    zones = zones_of([record_of(Message.user("What is the capital of France?"))])
+    zones = zones_of([from_message(Message.user("What is the capital of France?"))])
     options = SendOptions(model="deepseek-v4-pro")
 
-    assert Exchange(BACKEND, "c").weigh(zones, (), options).total == 90
+    assert ModelClient(BACKEND, "c").count_tokens(zones, (), options).total == 90

@@ -196,8 +196,8 @@ def test_what_its_cache_finds_and_costs(
     rule = backend.model_facts(model).cache
 
     assert rule is not None
-    assert (rule.ratio, rule.write, rule.matches) == (ratio, write, matches)
-    assert rule.served(1_023) == 0
-    assert rule.served(1_200) == (1_152 if matches == "beginning" else 1_200)
+    assert (rule.ratio, rule.write, rule.match_policy) == (ratio, write, matches)
+    assert rule.round_to_cached(1_023) == 0
+    assert rule.round_to_cached(1_200) == (1_152 if matches == "beginning" else 1_200)
     assert "2026" in rule.source
     assert backend.model_facts("llama").cache is None

@@ -11,9 +11,11 @@ from agent_context.messages import Message
 from agent_context.options import SendOptions
 from agent_context.testing import request_of
 from agent_context.tools import Tool
-from agent_context_backends._apis import CHAT
+from agent_context_backends._endpoints import CHAT
 from agent_context_backends.chat_completions import ChatCompletionsBackend
-from agent_context_backends.compatible import (
+from agent_context_backends.deepseek import DeepSeekBackend
+from agent_context_backends.openai import OpenAIBackend
+from agent_context_backends.openai_compatible import (
     KimiBackend,
     LlamaCppBackend,
     LMStudioBackend,
@@ -22,8 +24,6 @@ from agent_context_backends.compatible import (
     QwenBackend,
     VllmBackend,
 )
-from agent_context_backends.deepseek import DeepSeekBackend
-from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.zhipu import ZhipuBackend
 
 MODELS: list[tuple[type[ChatCompletionsBackend], str]] = [

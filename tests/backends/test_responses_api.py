@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.messages import Completion, FinishReason, ImagePart, Message, Origin, ToolCall
-from agent_context.options import ModelFacts, SendOptions
+from agent_context.models import ModelFacts
+from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, ReasoningDelta, StreamEvent, TextDelta
 from agent_context.testing import BackendContract, request_of
 from agent_context.tools import Tool

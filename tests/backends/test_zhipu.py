@@ -2,7 +2,7 @@ import pytest
 
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message
-from agent_context.options import CacheRule, ModelFacts
+from agent_context.models import CachePolicy, ModelFacts
 from agent_context.tools import Tool
 from agent_context_backends.zhipu import ZhipuBackend
 from tests.support.mock import Recorded, sent
@@ -149,12 +149,12 @@ def test_what_its_cache_finds_and_costs(model: str, ratio: float, price: float |
 
     assert rule is not None
     assert (rule.ratio, rule.price) == (ratio, price)
-    assert (rule.served(499), rule.served(501)) == (0, 501)
+    assert (rule.round_to_cached(499), rule.round_to_cached(501)) == (0, 501)
     assert "2026" in rule.source
 
 
 def test_a_cache_rule_of_one_s_own() -> None:
-    rule = CacheRule(ratio=0.5)
+    rule = CachePolicy(ratio=0.5)
     facts = ModelFacts(context_window=1_000, max_output=100, cache=rule)
 
     backend = ZhipuBackend(api_key="k", models={"mine": facts})

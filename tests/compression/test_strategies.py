@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_context import EvictToolResults, Message, Pipeline, SlidingWindow, Summarize, TokenBudget
-from agent_context.compression import Strategy, View, tiered
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import StoredMessage, from_message
+from agent_context._context.zones import Zones
+from agent_context.compression import PlanningView, Strategy, default_strategy
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Role, ToolCall
-from agent_context.records import Record, record_of
-from agent_context.vector import Vector
-from agent_context.zones import Zones
 from tests.histories import histories
 
 
@@ -33,12 +33,12 @@ def loop(number: int, *, result: str = "found " * 100) -> list[Message]:
     ]
 
 
-def view(messages: list[Message], *, budget: int = 1_000, system: str = "s") -> View:
+def view(messages: list[Message], *, budget: int = 1_000, system: str = "s") -> PlanningView:
     zones = Zones(
-        immutable=Vector.of([record_of(Message.system(system))]),
-        incremental=Vector.of(map(record_of, messages)),
+        immutable=PersistentVector.of([from_message(Message.system(system))]),
+        incremental=PersistentVector.of(map(from_message, messages)),
     )
-    return View(zones, lambda record: len(record.body), budget)
+    return PlanningView(zones, lambda record: len(record.body), budget)
 
 
 def test_a_sliding_window_keeps_whole_turns() -> None:
@@ -53,7 +53,7 @@ def test_a_window_that_holds_everything_plans_nothing() -> None:
     assert TokenBudget(100_000).plan(view(loop(1))) is None
     assert Summarize(keep=4).plan(view(loop(1))) is None
     assert EvictToolResults(1).plan(view(loop(1))) is None
-    assert tiered().plan(view([])) is None
+    assert default_strategy().plan(view([])) is None
 
 
 def test_a_token_budget_keeps_as_much_as_fits() -> None:
@@ -162,11 +162,11 @@ STRATEGIES: list[Strategy] = [
 @settings(max_examples=300, deadline=None)
 @given(histories, st.sampled_from(STRATEGIES), st.integers(1, 3_000))
 def test_no_plan_ever_splits_a_group(
-    records: list[Record], strategy: Strategy, budget: int
+    records: list[StoredMessage], strategy: Strategy, budget: int
 ) -> None:
-    zones = Zones(incremental=Vector.of(records))
+    zones = Zones(incremental=PersistentVector.of(records))
 
-    plan = strategy.plan(View(zones, lambda record: len(record.body), budget))
+    plan = strategy.plan(PlanningView(zones, lambda record: len(record.body), budget))
 
     cut = plan.cut if plan else 0
     owners = _owners(records)
@@ -174,20 +174,20 @@ def test_no_plan_ever_splits_a_group(
     assert cut < max(len(records), 1)
 
 
-def _owners(records: list[Record]) -> dict[int, int]:
+def _owners(records: list[StoredMessage]) -> dict[int, int]:
     """The place of each result's call: the nearest one before it with its id."""
     owners: dict[int, int] = {}
     latest: dict[str, int] = {}
     for index, record in enumerate(records):
-        if record.role is Role.TOOL and record.calls[0] in latest:
-            owners[index] = latest[record.calls[0]]
+        if record.role is Role.TOOL and record.call_ids[0] in latest:
+            owners[index] = latest[record.call_ids[0]]
         elif record.role is Role.ASSISTANT:
-            latest |= dict.fromkeys(record.calls, index)
+            latest |= dict.fromkeys(record.call_ids, index)
     return owners
 
 
 def test_with_more_behind_it_even_the_newest_may_go() -> None:
-    seen = replace(view(loop(1)[:3], budget=100), followed=True)
+    seen = replace(view(loop(1)[:3], budget=100), allow_newest=True)
 
     plans = [strategy.plan(seen) for strategy in (TokenBudget(), Summarize(0), EvictToolResults(3))]
 

@@ -33,7 +33,7 @@ from agent_context import (
     SendStream,
     SlidingWindow,
 )
-from agent_context.errors import StoreError, UsageMistake
+from agent_context.errors import StoreError, UsageError
 from agent_context.stores.store import Store, Write
 from tests.host.model import TOOLS, Echo, model
 
@@ -113,7 +113,7 @@ def rewind(ref: ContextRef, luck: random.Random) -> None:
         ref.ask(Rewind(luck.randrange(1 + ref.ask(Len()))))
         if luck.random() < 0.5:
             ref.ask(Restore())
-    except UsageMistake:
+    except UsageError:
         pass  # a compression came in between
 
 

@@ -12,9 +12,9 @@ import pytest
 from agent_context import Host
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
-from agent_context.stores.store import Claim, Parent, Store
+from agent_context.stores.store import Claim, ForkOrigin, Store
 from agent_context_backends.scripted import ScriptedBackend
-from tests.conversation.conftest import Seen
+from tests.actor.conftest import Seen
 
 WAIT = 20.0
 """Longer than anything here takes: it ends a test that would hang."""
@@ -60,7 +60,7 @@ class Gated(MemoryStore):
         self.gate.set()
         self.error: Exception | None = None
 
-    def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
+    def claim(self, conversation_id: str, *, parent: ForkOrigin | None = None) -> Claim:
         self.claims += 1
         self.wanted.set()
         assert self.gate.wait(WAIT)
@@ -103,4 +103,4 @@ def at_once(count: int, work: Callable[[int], object]) -> None:
 
 def until_parked(host: Host) -> None:
     """Wait until nobody is awake."""
-    assert host._house.wait_until_empty(WAIT), host.live()
+    assert host._registry.wait_until_empty(WAIT), host.active_ids()

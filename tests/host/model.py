@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from agent_context import Completion, Message, Role, ToolCall
+from agent_context._context.stored_message import StoredMessage
 from agent_context.backend import Request
-from agent_context.records import Record
-from agent_context.rounds import Round
+from agent_context.tools.loop import ToolRound
 from agent_context.wire.dialect import Dialect
-from agent_context.wire.repair import repaired
+from agent_context.wire.repair import repair_history
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.wire.rules import record_faults
 
@@ -30,7 +30,7 @@ def answers() -> Iterator[ScriptItem]:
         yield lambda request: answer(request.records[-1])
 
 
-def answer(last: Record) -> Message:
+def answer(last: StoredMessage) -> Message:
     text = last.message.text
     if last.role is not Role.TOOL and text.startswith(TOOLS):
         token = text.split()[-1]
@@ -44,11 +44,11 @@ class Echo:
 
     async def answer(
         self, completion: Completion, done: Callable[[Message], object]
-    ) -> Round | None:
+    ) -> ToolRound | None:
         results = [Message.tool(call.id, call.id) for call in completion.message.tool_calls]
         for result in results:
             done(result)
-        return Round(results)
+        return ToolRound(results)
 
 
 RULES = Dialect(name="strict", vendor="", max_call_id=40)
@@ -56,7 +56,7 @@ RULES = Dialect(name="strict", vendor="", max_call_id=40)
 
 def illegal(request: Request) -> list[str]:
     """What a chat-completions server would have against the request as it goes out."""
-    return record_faults(repaired(request.records, RULES), RULES)
+    return record_faults(repair_history(request.records, RULES), RULES)
 
 
 def untidy(request: Request) -> list[str]:

@@ -16,13 +16,13 @@ from itertools import count
 from pathlib import Path
 
 from agent_context import Append, Completion, Host, Message, Send, SendStream
+from agent_context._actor import turn_task
 from agent_context.backend import Request
-from agent_context.conversation import calls
 from agent_context.errors import StoreError
-from agent_context.rounds import Round
 from agent_context.stores.sqlite import SqliteStore
-from agent_context.stores.store import Claim, Parent, Write
+from agent_context.stores.store import Claim, ForkOrigin, Write
 from agent_context.stream_events import StreamEvent
+from agent_context.tools.loop import ToolRound
 from agent_context_backends.scripted import ScriptedBackend
 from tests.host.model import answers
 
@@ -47,7 +47,7 @@ class Life:
 class MortalStore(SqliteStore):
     life: Life
 
-    def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
+    def claim(self, conversation_id: str, *, parent: ForkOrigin | None = None) -> Claim:
         self.life.step()
         claim = super().claim(conversation_id, parent=parent)
         self.life.step()
@@ -76,7 +76,7 @@ class MortalTools:
 
     async def answer(
         self, completion: Completion, done: Callable[[Message], object]
-    ) -> Round | None:
+    ) -> ToolRound | None:
         results: list[Message] = []
         for call in completion.message.tool_calls:
             self._life.step()
@@ -84,11 +84,11 @@ class MortalTools:
             done(results[-1])
             await asyncio.sleep(PACE)
             self._life.step()
-        return Round(results)
+        return ToolRound(results)
 
 
 def live(how: str, path: Path, steps: int) -> None:
-    calls._CHECKPOINT = 0.0  # what streams in is noted at once
+    turn_task._CHECKPOINT = 0.0  # what streams in is noted at once
     life = Life(steps)
     store, model = MortalStore(path), MortalModel(answers(), delay=PACE)
     store.life = model.life = life

@@ -7,11 +7,11 @@ import anyio
 import pytest
 from agents import SQLiteSession
 
+from agent_context._context.stored_message import from_message
 from agent_context.errors import ImportFailed
 from agent_context.imports.agents_sqlite import read_agents_sqlite
-from agent_context.messages import ImagePart, Message, OtherPart, Role
-from agent_context.records import record_of
-from agent_context.wire.rendering import rendered
+from agent_context.messages import ImagePart, Message, OpaquePart, Role
+from agent_context.wire.rendering import render
 from tests.histories import OPENAI_ITEMS, call_item, message_item, reasoning_item
 
 USER: dict[str, Any] = {"role": "user", "content": "What is the weather?"}
@@ -57,7 +57,7 @@ async def test_the_models_neighbouring_items_are_one_message_that_goes_back_as_i
     _, asking, _ = await messages(path, USER, *items, OUTPUT)
 
     assert (asking.reasoning, asking.text, len(asking.tool_calls)) == ("hm", "Let me see.", 1)
-    sent = rendered(record_of(asking), OPENAI_ITEMS)
+    sent = render(from_message(asking), OPENAI_ITEMS)
     assert b'"encrypted_content":"gAAA"' in sent
     assert b'"phase":"final_answer"' in sent
 
@@ -69,7 +69,7 @@ async def test_what_the_program_noted_on_an_item_says_which_model_wrote_it(path:
 
     assert asking.origin is not None
     assert asking.origin.model == "gpt-5.2"
-    assert b"provider_data" not in record_of(asking).body
+    assert b"provider_data" not in from_message(asking).body
 
 
 async def test_parts_of_content_are_read(path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_parts_of_content_are_read(path: Path) -> None:
     assert user.text == "see[image file-1]"
     assert isinstance(user.parts[1], ImagePart)
     assert user.parts[1].detail == "low"
-    assert isinstance(user.parts[3], OtherPart)
+    assert isinstance(user.parts[3], OpaquePart)
     assert user.parts[3].data == {
         "type": "file",
         "file": {"filename": "a.pdf", "file_data": "data:"},

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_context.errors import ImportFailed
-from agent_context.imports import Format, Imported, detect, read
+from agent_context.imports import Format, ImportResult, detect, read
+from agent_context.imports.branches import branches
 from agent_context.imports.chatgpt import chatgpt_conversation
 from agent_context.imports.claude import claude_conversation
 from agent_context.imports.deepseek import deepseek_conversation
-from agent_context.imports.documents import read_export
-from agent_context.imports.result import ImportedConversation, Quarantined, collected
+from agent_context.imports.export_archive import read_export
+from agent_context.imports.result import ImportedConversation, Rejected, collect
 from agent_context.imports.transcript import MOST_BRANCHES
-from agent_context.imports.tree import branches
 from agent_context.messages import FinishReason, Message
 
 
@@ -169,7 +169,7 @@ def test_an_answer_that_was_cut_says_so(more: dict[str, Any], reason: FinishReas
 def test_what_is_of_an_unknown_kind_is_reported() -> None:
     odd = gpt_said("assistant", content={"content_type": "hologram"})
 
-    imported = collected(chatgpt_conversation(chain(gpt_said("alien", "x"), odd)))
+    imported = collect(chatgpt_conversation(chain(gpt_said("alien", "x"), odd)))
 
     assert [piece.where for piece in imported.quarantined] == ["message 0", "message 1"]
     assert "'hologram' is not known" in imported.quarantined[1].why
@@ -178,7 +178,7 @@ def test_what_is_of_an_unknown_kind_is_reported() -> None:
 def test_a_conversation_with_too_many_endings_reports_those_that_are_left_out() -> None:
     answers = [(f"a{n}", "u", gpt_said("assistant", f"{n}")) for n in range(MOST_BRANCHES + 3)]
 
-    imported = collected(
+    imported = collect(
         chatgpt_conversation(gpt(("u", None, gpt_said("user", "q")), *answers, current="a1"))
     )
 
@@ -211,7 +211,7 @@ def test_fragments_of_deepseek_are_what_was_asked_thought_and_said() -> None:
         ("3", "1", [("SEARCH", ""), ("THINK", "hm"), ("RESPONSE", "new")]),
     )
 
-    imported = collected(deepseek_conversation(exported))
+    imported = collect(deepseek_conversation(exported))
 
     [conversation] = imported.conversations
     assert shown(conversation.messages) == ["u q", "a new"]
@@ -253,7 +253,7 @@ def test_blocks_of_claude_are_texts_thoughts_calls_and_results() -> None:
         claude_said("3", "human", text="old form", content=[]),
     )
 
-    [conversation] = collected(claude_conversation(exported)).conversations
+    [conversation] = collect(claude_conversation(exported)).conversations
 
     messages = conversation.messages
     assert shown(messages) == [
@@ -268,7 +268,7 @@ def test_what_is_attached_is_a_part_of_the_message() -> None:
     attached = [{"file_name": "a.txt", "extracted_content": "inside"}]
     message = claude_said("1", "human", "see", attachments=attached, files=[{"file_name": "b.png"}])
 
-    [conversation] = collected(claude_conversation(claude(message))).conversations
+    [conversation] = collect(claude_conversation(claude(message))).conversations
 
     assert shown(conversation.messages) == ["u see\n\n[file a.txt]\ninside\n\n[file b.png]"]
 
@@ -280,8 +280,8 @@ def test_branches_of_claude_are_followed_by_their_parents() -> None:
         claude_said("3", "assistant", "second", parent_message_uuid="1"),
     ]
 
-    [newest] = collected(claude_conversation(claude(*said))).conversations
-    [chosen] = collected(
+    [newest] = collect(claude_conversation(claude(*said))).conversations
+    [chosen] = collect(
         claude_conversation(claude(*said, current_leaf_message_uuid="2"))
     ).conversations
 
@@ -296,7 +296,7 @@ def test_what_claude_adds_is_reported() -> None:
         claude_said("3", "assistant", {"type": "token_budget"}, "a"),
     ]
 
-    imported = collected(claude_conversation(claude(*odd)))
+    imported = collect(claude_conversation(claude(*odd)))
 
     assert shown(imported.conversations[0].messages) == ["u q", "a a"]
     assert [piece.where for piece in imported.quarantined] == ["message 2", "message 3"]
@@ -443,6 +443,6 @@ def test_no_shape_makes_a_reader_fail(tmp_path_factory: Any, one: Any, other: An
     )
 
     for reader in (chatgpt_conversation, deepseek_conversation, claude_conversation):
-        found: Imported = read_export(file, reader)
+        found: ImportResult = read_export(file, reader)
         assert isinstance(found.quarantined, tuple)
-        assert all(isinstance(piece, Quarantined) for piece in found.quarantined)
+        assert all(isinstance(piece, Rejected) for piece in found.quarantined)

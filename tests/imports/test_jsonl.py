@@ -7,25 +7,25 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent_context import AgentContext, FromJsonl, Messages, ToJsonl
+from agent_context._context.stored_message import from_message
 from agent_context.errors import ImportFailed
-from agent_context.imports import Imported, read_jsonl, salvaged
+from agent_context.imports import ImportResult, read_jsonl, recover_jsonl
 from agent_context.imports.jsonl import jsonl_pieces
-from agent_context.imports.result import collected
+from agent_context.imports.result import collect
 from agent_context.messages import Message
-from agent_context.records import record_of
 from agent_context_backends.scripted import ScriptedBackend
 from tests.histories import messages as any_message
 
 USER, ANSWER = '{"role":"user","content":"hi"}', '{"role":"assistant","content":"hello"}'
 
 
-def read(*lines: str | bytes) -> Imported:
+def read(*lines: str | bytes) -> ImportResult:
     """The lines, each with the end that it is given."""
     text = b"".join(line.encode() if isinstance(line, str) else line for line in lines)
-    return collected(jsonl_pieces(text.splitlines(keepends=True)))
+    return collect(jsonl_pieces(text.splitlines(keepends=True)))
 
 
-def texts(imported: Imported) -> list[list[str]]:
+def texts(imported: ImportResult) -> list[list[str]]:
     return [[message.text for message in each.messages] for each in imported.conversations]
 
 
@@ -144,7 +144,7 @@ def test_a_file_is_read_as_it_lies(tmp_path: Path) -> None:
 def test_a_cut_never_costs_more_than_the_line_that_it_is_in(
     said: list[Message], data: st.DataObject
 ) -> None:
-    lines = [record_of(message).line() + b"\n" for message in said]
+    lines = [from_message(message).to_json_line() + b"\n" for message in said]
     whole = b"".join(lines)
     cut = data.draw(st.integers(0, len(whole)))
 
@@ -166,13 +166,13 @@ def test_what_is_appended_to_a_torn_line_is_found(cut: int, message: Message) ->
     torn = '{"id":"1","role":"user","content":"a \u00e9 line that was cut off'.encode()[:cut]
     assume(torn.rstrip()[-1:] not in b"[,:")  # there it may be a part of the torn one
 
-    [found] = read(torn, record_of(message).line()).conversations
+    [found] = read(torn, from_message(message).to_json_line()).conversations
 
     assert _plain(found.messages[-1]) == _plain(message)
 
 
 def _plain(message: Message) -> Any:
-    return record_of(message).body
+    return from_message(message).body
 
 
 async def test_a_broken_export_is_taken_by_a_conversation_once_it_is_salvaged() -> None:
@@ -181,10 +181,10 @@ async def test_a_broken_export_is_taken_by_a_conversation_once_it_is_salvaged() 
     exported = await conversation.aask(ToJsonl())
     broken = exported.encode().replace(b'"role":"user"', b'"role":"us\0', 1) + b'{"id":"x'
 
-    text, quarantined = salvaged(broken)
+    text, quarantined = recover_jsonl(broken)
     other = AgentContext.start(ScriptedBackend([]))
 
     assert await other.aask(FromJsonl(text)) == 1
     assert [message.text for message in await other.aask(Messages())] == ["hello"]
     assert [piece.where for piece in quarantined] == ["line 2", "line 4"]
-    assert salvaged(exported.encode()) == (exported, ())
+    assert recover_jsonl(exported.encode()) == (exported, ())

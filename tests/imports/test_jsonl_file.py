@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_context._context.stored_message import from_message
 from agent_context.errors import StoreUnavailable
 from agent_context.imports import JsonlFile
 from agent_context.messages import Message
-from agent_context.records import record_of
 
 
 def said(*texts: str) -> list[Message]:
@@ -152,7 +152,7 @@ def test_the_lines_are_what_a_conversation_exports(tmp_path: Path) -> None:
 
     file.append([message])
 
-    assert file.path.read_bytes() == record_of(message).line() + b"\n"
+    assert file.path.read_bytes() == from_message(message).to_json_line() + b"\n"
 
 
 def test_a_mended_line_may_hold_a_number_that_few_can_write(tmp_path: Path) -> None:

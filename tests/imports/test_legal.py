@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_context import AgentContext, Extend, Messages, Send
-from agent_context.imports import Imported, read
+from agent_context._context.stored_message import from_message
+from agent_context.imports import ImportResult, read
 from agent_context.imports.chatgpt import chatgpt_conversation
 from agent_context.imports.claude import claude_conversation
 from agent_context.imports.deepseek import deepseek_conversation
 from agent_context.imports.jsonl import jsonl_pieces
-from agent_context.imports.response_items import messages_from
+from agent_context.imports.responses_api import messages_from
 from agent_context.imports.result import (
     ImportedConversation,
-    Quarantined,
-    collected,
+    Rejected,
+    collect,
     own_ids,
 )
-from agent_context.records import record_of
-from agent_context.wire.repair import repaired
+from agent_context.wire.repair import repair_history
 from agent_context_backends.scripted import ScriptedBackend
 from tests.histories import DIALECTS, call_item, message_item, reasoning_item
 from tests.histories import messages as any_message
@@ -79,10 +79,10 @@ items = st.one_of(
 )
 
 
-def from_items(found: list[dict[str, Any]]) -> Iterator[ImportedConversation | Quarantined]:
+def from_items(found: list[dict[str, Any]]) -> Iterator[ImportedConversation | Rejected]:
     pieces = list(messages_from([("row", item, None) for item in found], "openai"))
-    yield from (piece for piece in pieces if isinstance(piece, Quarantined))
-    said = [piece[0] for piece in pieces if not isinstance(piece, Quarantined)]
+    yield from (piece for piece in pieces if isinstance(piece, Rejected))
+    said = [piece[0] for piece in pieces if not isinstance(piece, Rejected)]
     yield ImportedConversation(tuple(own_ids(said)))
 
 
@@ -91,7 +91,7 @@ def in_a_row(steps: list[list[tuple[str, str]]]) -> dict[str, Any]:
     return deepseek(*((str(n), names[n], step) for n, step in enumerate(steps)))
 
 
-imports: st.SearchStrategy[Iterable[ImportedConversation | Quarantined]] = st.one_of(
+imports: st.SearchStrategy[Iterable[ImportedConversation | Rejected]] = st.one_of(
     st.lists(gpt_messages, min_size=1, max_size=12).map(
         lambda said: chatgpt_conversation(chain(*said))
     ),
@@ -99,7 +99,7 @@ imports: st.SearchStrategy[Iterable[ImportedConversation | Quarantined]] = st.on
     st.lists(fragments, max_size=6).map(lambda steps: deepseek_conversation(in_a_row(steps))),
     st.lists(items, max_size=12).map(from_items),
     st.lists(any_message, max_size=8).map(
-        lambda said: jsonl_pieces([record_of(message).line() for message in said])
+        lambda said: jsonl_pieces([from_message(message).to_json_line() for message in said])
     ),
 )
 
@@ -107,24 +107,24 @@ imports: st.SearchStrategy[Iterable[ImportedConversation | Quarantined]] = st.on
 @settings(max_examples=300, deadline=None)
 @given(imports)
 def test_what_is_sent_of_an_import_breaks_no_rule(
-    pieces: Iterable[ImportedConversation | Quarantined],
+    pieces: Iterable[ImportedConversation | Rejected],
 ) -> None:
-    for conversation in collected(pieces).conversations:
-        records = [record_of(message) for message in conversation.messages]
+    for conversation in collect(pieces).conversations:
+        records = [from_message(message) for message in conversation.messages]
         assert len({record.id for record in records}) == len(records)
         for dialect in DIALECTS:
-            assert record_faults(repaired(records, dialect), dialect) == []
+            assert record_faults(repair_history(records, dialect), dialect) == []
 
 
 @settings(max_examples=150, deadline=None)
 @given(imports)
 def test_every_vendor_accepts_what_is_sent_of_an_import(
-    pieces: Iterable[ImportedConversation | Quarantined],
+    pieces: Iterable[ImportedConversation | Rejected],
 ) -> None:
     pytest.importorskip("deepseek_recipe")
 
-    for conversation in collected(pieces).conversations:
-        records = [record_of(message) for message in conversation.messages]
+    for conversation in collect(pieces).conversations:
+        records = [from_message(message) for message in conversation.messages]
         assert not any(refusals(records).values()), refusals(records)
 
 
@@ -137,7 +137,7 @@ def test_no_result_of_an_export_is_without_its_call(said: list[Any]) -> None:
     is_claude = said[0] is not None and "sender" in said[0]
     pieces = claude_conversation(claude(*said)) if is_claude else chatgpt_conversation(chain(*said))
 
-    for conversation in collected(pieces).conversations:
+    for conversation in collect(pieces).conversations:
         called: Counter[str] = Counter()
         answered: Counter[str] = Counter()
         for message in conversation.messages:
@@ -162,7 +162,7 @@ async def test_a_hundred_imported_conversations_go_on(tmp_path: Path) -> None:
     database.executemany(insert, rows)
     database.commit()
     database.close()
-    imported: Imported = read(tmp_path / "s.db")
+    imported: ImportResult = read(tmp_path / "s.db")
 
     assert len(imported.conversations) == 100
     for number, conversation in enumerate(imported.conversations):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context import ContextResult, Message, SessionContext, Tool
-from agent_context.errors import InvalidOptions, UsageMistake
+from agent_context.errors import InvalidOptions, UsageError
 
 RESULTS = st.builds(
     ContextResult,
@@ -79,22 +79,22 @@ def test_what_is_no_message_tool_or_result_is_refused() -> None:
 
 def test_a_shortened_history_goes_out_in_the_place_of_the_conversations_own() -> None:
     context = SessionContext()
-    context.load_history("history", [Message.user("a"), Message.user("b")], stored=True)
+    context.set_history("history", [Message.user("a"), Message.user("b")], stored=True)
     context.extend_messages("memory", [Message.user("m")])
 
     context.shorten_history([Message.user("b")])
 
     assert [message.text for message in context.get_messages()] == ["b", "m"]
-    assert context.history_from == "history"
-    assert context.stored_history is None
+    assert context.history_replaced_from == "history"
+    assert context.conversation_source is None
 
 
 def test_no_history_is_shortened_that_is_not_there() -> None:
     context = SessionContext()
-    with pytest.raises(UsageMistake, match="no history was loaded in this run"):
+    with pytest.raises(UsageError, match="no history was loaded in this run"):
         context.shorten_history([])
 
-    context.load_history("history", [Message.user("a")])
+    context.set_history("history", [Message.user("a")])
     context.replace_messages("other", [Message.user("b")])
-    with pytest.raises(UsageMistake, match="or something took its place"):
+    with pytest.raises(UsageError, match="or something took its place"):
         context.shorten_history([])

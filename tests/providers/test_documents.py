@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_context._context.tokens import counter
 from agent_context.agent import Agent
 from agent_context.errors import InvalidOptions
 from agent_context.providers.documents import DocumentsProvider
-from agent_context.tokens import counter
 from agent_context_backends.scripted import ScriptedBackend
 
 LONG = "word " * 500

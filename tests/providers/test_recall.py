@@ -11,7 +11,7 @@ from agent_context.compression import SlidingWindow
 from agent_context.events import Appended, ChangeEvent, Compressed, Updated
 from agent_context.messages import Message, ToolCall
 from agent_context.providers import recall
-from agent_context.providers.past import DurablePast, HeardPast
+from agent_context.providers.conversation_search import ObservedHistorySearch, StoreHistorySearch
 from agent_context.providers.recall import RecallProvider
 from agent_context.sessions.session import AgentSession
 from agent_context.stores.memory import MemoryStore
@@ -19,7 +19,7 @@ from agent_context.tools import Tool
 from agent_context_backends.scripted import ScriptedBackend
 
 
-class Watched(HeardPast):
+class Watched(ObservedHistorySearch):
     """Tells when it has heard a certain kind of event."""
 
     def __init__(self, kind: type[ChangeEvent]) -> None:
@@ -27,8 +27,8 @@ class Watched(HeardPast):
         self.kind = kind
         self.told = threading.Event()
 
-    def hear(self, event: ChangeEvent) -> None:
-        super().hear(event)
+    def on_change(self, event: ChangeEvent) -> None:
+        super().on_change(event)
         if isinstance(event, self.kind):
             self.told.set()
 
@@ -57,7 +57,7 @@ async def compressed_agent(
     agent = Agent(backend, context_providers=[provider])
     session = agent.create_session()
     with monkeypatch.context() as patched:
-        patched.setattr(recall, "HeardPast", lambda: past)
+        patched.setattr(recall, "ObservedHistorySearch", lambda: past)
         await agent.run("My parrot is called Polly.", session=session)
     await agent.run("What is 2+2?", session=session)
     assert session.conversation is not None
@@ -95,9 +95,9 @@ async def test_a_query_without_words_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_long_message_is_told_around_what_was_found() -> None:
-    past = HeardPast()
+    past = ObservedHistorySearch()
     message = Message.user("a" * 5000 + " needle " + "b" * 5000)
-    past.hear(
+    past.on_change(
         Appended(
             conversation_id="c", seq=1, version_before=0, version_after=1, index=0, message=message
         )
@@ -137,7 +137,7 @@ async def test_what_was_taken_out_on_purpose_is_forgotten() -> None:
 async def test_only_the_latest_are_remembered() -> None:
     conversation = AgentContext.start(ScriptedBackend([]))
     await conversation.aask(Extend([Message.user(f"word {n}") for n in range(5)]))
-    past = HeardPast(most=2)
+    past = ObservedHistorySearch(most=2)
 
     await past.listen(conversation)
 
@@ -167,7 +167,7 @@ async def test_a_fork_recalls_what_was_said_before_it_branched_off() -> None:
     await origin.aask(Append(Message.user("My parrot is Polly.")))
     fork = await origin.aask(Fork())
 
-    found = await DurablePast(fork).search("parrot", 5)
+    found = await StoreHistorySearch(fork).search("parrot", 5)
 
     assert [said.text for said in found] == ["My parrot is Polly."]
     origin.stop()

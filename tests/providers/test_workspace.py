@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent_context.agent import Agent
-from agent_context.errors import InvalidOptions, PathRefused
+from agent_context.errors import InvalidOptions, PathNotAllowed
 from agent_context.messages import Message, ToolCall
 from agent_context.providers.context import SessionContext
 from agent_context.providers.workspace import WorkspaceProvider
@@ -204,7 +204,7 @@ async def test_what_is_too_much_is_cut_or_refused(root: Path) -> None:
 
 
 def test_a_wrong_root_or_policy_is_refused(root: Path) -> None:
-    with pytest.raises(PathRefused, match="no such directory"):
+    with pytest.raises(PathNotAllowed, match="no such directory"):
         WorkspaceProvider(root / "none")
     wrong: Any = "maybe"
     with pytest.raises(InvalidOptions, match="one of deny, approve, allow, not 'maybe'"):

@@ -4,7 +4,7 @@ from threading import Event
 import pytest
 from pykka import Actor, ActorRef, ActorRegistry
 
-from agent_context.runtime import Guarded, IoLoop, PoolActor, ThreadActor
+from agent_context._runtime import ErrorBoundary, IoThread, PoolActor, ThreadActor
 
 WAIT = 20.0
 """Longer than anything here takes: it ends a test that would hang."""
@@ -49,7 +49,7 @@ def plain(runtime: type[Actor]) -> type[Recorder]:
 
 @pytest.fixture
 def guarded(runtime: type[Actor]) -> type[Recorder]:
-    return type("GuardedRecorder", (Guarded, Recorder, runtime), {})
+    return type("GuardedRecorder", (ErrorBoundary, Recorder, runtime), {})
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def _stop_all() -> Iterator[None]:
 
 
 @pytest.fixture
-def io() -> Iterator[IoLoop]:
-    loop = IoLoop()
+def io() -> Iterator[IoThread]:
+    loop = IoThread()
     yield loop
     assert loop.shutdown(WAIT)

@@ -10,9 +10,9 @@ import pykka
 import pytest
 from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
 
+from agent_context._runtime import PoolActor, Reply, find_actor, post
+from agent_context._runtime.pool import dispatcher
 from agent_context.errors import MailboxFull
-from agent_context.runtime import PoolActor, Reply, find_actor, post
-from agent_context.runtime.pool import dispatcher
 from tests.runtime.conftest import WAIT, Gate, Recorder
 
 INTERRUPTIONS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit]

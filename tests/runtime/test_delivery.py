@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from agent_context.errors import WouldDeadlock
-from agent_context.runtime import Delivery, Reply, is_inside
+from agent_context._runtime import Reply, SubscriberQueue, in_scope
+from agent_context.errors import DeadlockError
 from tests.runtime.conftest import WAIT, Gate
 
 
-def stuck(gate: Gate) -> "Delivery[Any]":
+def stuck(gate: Gate) -> "SubscriberQueue[Any]":
     """A subscriber that holds its first event until the gate opens."""
-    delivery: Delivery[Any] = Delivery(lambda _: gate.pass_through(), capacity=3)
+    delivery: SubscriberQueue[Any] = SubscriberQueue(lambda _: gate.pass_through(), capacity=3)
     delivery.put("first")
     assert gate.entered.wait(WAIT)
     return delivery
@@ -19,7 +19,7 @@ def stuck(gate: Gate) -> "Delivery[Any]":
 
 def test_events_arrive_in_order_one_at_a_time() -> None:
     got: list[int] = []
-    delivery: Delivery[int] = Delivery(got.append)
+    delivery: SubscriberQueue[int] = SubscriberQueue(got.append)
 
     for number in range(1000):
         delivery.put(number)
@@ -30,7 +30,7 @@ def test_events_arrive_in_order_one_at_a_time() -> None:
 
 def test_events_of_many_producers_all_arrive() -> None:
     got: list[int] = []
-    delivery: Delivery[int] = Delivery(got.append)
+    delivery: SubscriberQueue[int] = SubscriberQueue(got.append)
     threads = [threading.Thread(target=_put_thousand, args=(delivery,)) for _ in range(4)]
 
     for thread in threads:
@@ -42,7 +42,7 @@ def test_events_of_many_producers_all_arrive() -> None:
     assert sorted(got) == sorted([*range(1000)] * 4)
 
 
-def _put_thousand(delivery: Delivery[int]) -> None:
+def _put_thousand(delivery: SubscriberQueue[int]) -> None:
     for number in range(1000):
         delivery.put(number)
 
@@ -50,7 +50,7 @@ def _put_thousand(delivery: Delivery[int]) -> None:
 def test_callbacks_run_outside_the_producers_thread() -> None:
     reply: Reply[str] = Reply()
 
-    delivery = Delivery[str](lambda _: reply.set(threading.current_thread().name))
+    delivery = SubscriberQueue[str](lambda _: reply.set(threading.current_thread().name))
     delivery.put("event")
 
     assert reply.get(timeout=WAIT).startswith("agent-context-events")
@@ -60,7 +60,7 @@ def test_a_callback_that_raises_is_logged_and_gets_the_next_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     got: list[int] = []
-    delivery: Delivery[int] = Delivery(lambda event: got.append(1 // event))
+    delivery: SubscriberQueue[int] = SubscriberQueue(lambda event: got.append(1 // event))
 
     for number in (0, 1):
         delivery.put(number)
@@ -74,7 +74,7 @@ def test_a_subscriber_too_far_behind_is_dropped_and_it_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate, dropped = Gate(), Reply[int]()
-    delivery: Delivery[int] = Delivery(
+    delivery: SubscriberQueue[int] = SubscriberQueue(
         lambda _: gate.pass_through(), capacity=3, on_drop=dropped.set
     )
     delivery.put(0)
@@ -102,7 +102,7 @@ def test_a_subscriber_without_a_listener_is_dropped_too() -> None:
 
 def test_nothing_is_delivered_after_the_close() -> None:
     got: list[int] = []
-    delivery: Delivery[int] = Delivery(got.append)
+    delivery: SubscriberQueue[int] = SubscriberQueue(got.append)
 
     delivery.close()
     delivery.put(1)
@@ -138,11 +138,11 @@ def test_a_flush_from_inside_the_callback_is_refused() -> None:
     refused = Event()
 
     def flush(_: str) -> None:
-        with pytest.raises(WouldDeadlock):
+        with pytest.raises(DeadlockError):
             delivery.flush(WAIT)
         refused.set()
 
-    delivery: Delivery[str] = Delivery(flush)
+    delivery: SubscriberQueue[str] = SubscriberQueue(flush)
     delivery.put("event")
 
     assert refused.wait(WAIT)
@@ -151,17 +151,17 @@ def test_a_flush_from_inside_the_callback_is_refused() -> None:
 def test_a_callback_runs_inside_its_key() -> None:
     reply: Reply[bool] = Reply()
 
-    delivery = Delivery[str](lambda _: reply.set(is_inside("talk")), key="talk")
+    delivery = SubscriberQueue[str](lambda _: reply.set(in_scope("talk")), key="talk")
     delivery.put("event")
 
     assert reply.get(timeout=WAIT)
-    assert not is_inside("talk")
+    assert not in_scope("talk")
 
 
 def test_stuck_subscribers_do_not_hold_up_the_others() -> None:
     gates = [Gate() for _ in range(10)]
     deliveries = [stuck(gate) for gate in gates]
-    quick: Delivery[int] = Delivery(int)
+    quick: SubscriberQueue[int] = SubscriberQueue(int)
 
     quick.put(1)
 
@@ -173,10 +173,10 @@ def test_stuck_subscribers_do_not_hold_up_the_others() -> None:
 
 def test_a_subscriber_with_many_events_lets_others_have_theirs() -> None:
     got: list[str] = []
-    busy: Delivery[str] = Delivery(lambda _: got.append("busy"))
+    busy: SubscriberQueue[str] = SubscriberQueue(lambda _: got.append("busy"))
     for _ in range(5000):
         busy.put("event")
-    quick: Delivery[str] = Delivery(got.append)
+    quick: SubscriberQueue[str] = SubscriberQueue(got.append)
 
     quick.put("quick")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pykka
 import pytest
 
-from agent_context.runtime import Mailbox, PoolActor, Reply, ThreadActor
-from agent_context.runtime.mailbox import move
+from agent_context._runtime import Mailbox, PoolActor, Reply, ThreadActor
+from agent_context._runtime.mailbox import forward
 
 WAIT = 20.0
 
@@ -32,7 +32,7 @@ class _Reader:
             return message
         message.begun.set()
         assert message.go_on.wait(WAIT)
-        return self.actor_inbox.end_unless(str)
+        return self.actor_inbox.stop_unless_pending(str)
 
 
 class PoolReader(_Reader, PoolActor):
@@ -74,8 +74,8 @@ def test_an_actor_to_which_something_was_said_stays(reader: pykka.ActorRef[Any])
 def test_who_comes_after_the_end_is_refused_at_once(reader: pykka.ActorRef[Any]) -> None:
     inbox = reader.actor_inbox
     assert isinstance(inbox, Mailbox)
-    assert inbox.end_unless(str)
-    assert not inbox.end_unless(str)
+    assert inbox.stop_unless_pending(str)
+    assert not inbox.stop_unless_pending(str)
     late = reader.ask("hi", block=False)
     assert isinstance(late, Reply)
     assert late.done()
@@ -90,11 +90,11 @@ def test_what_was_not_read_is_answered_by_another_actor(reader: pykka.ActorRef[A
     said, number = reader.ask("hi", block=False), reader.ask(3, block=False)
     inbox = reader.actor_inbox
     assert isinstance(inbox, Mailbox)
-    (unread,) = inbox.hand_over(str)
+    (unread,) = inbox.drain(str)
     other = reader.actor_class.start()
-    assert move(unread, other)
+    assert forward(unread, other)
     assert said.get(timeout=WAIT) == "hi"
     leaving.go_on.set()
     assert number.get(timeout=WAIT) == 3
     other.stop()
-    assert not move(unread, other)
+    assert not forward(unread, other)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent_context import AgentSession, Message, Tool, ToolCall
 from agent_context.errors import InvalidOptions
-from agent_context.sessions.session import request_chain, shared_links
+from agent_context.sessions.session import count_shared_links, request_chain
 
 LEAVES = (
     st.none()
@@ -147,8 +147,8 @@ def test_any_change_of_what_is_sent_changes_the_hash(other: list[Message]) -> No
 def test_tools_and_fields_stand_at_the_front_of_the_chain() -> None:
     plain = request_chain(SAID)
 
-    assert shared_links(plain, request_chain(SAID, tools=[Tool(name="look")])) == 1
-    assert shared_links(plain, request_chain(SAID, fields={"model": "m"})) == 0
+    assert count_shared_links(plain, request_chain(SAID, tools=[Tool(name="look")])) == 1
+    assert count_shared_links(plain, request_chain(SAID, fields={"model": "m"})) == 0
     assert request_chain(SAID, fields={"a": 1, "b": 2}) == request_chain(
         SAID, fields={"b": 2, "a": 1}
     )

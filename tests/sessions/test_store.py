@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from agent_context import Agent, AgentSession, ContextProvider, Message
 from agent_context.errors import (
+    DeadlockError,
     InvalidOptions,
     StoreCorrupt,
     StoreUnavailable,
-    WouldDeadlock,
 )
 from agent_context.sessions import (
     FileSessionStore,
@@ -141,7 +141,7 @@ async def test_a_run_can_not_save_its_own_session(store: SessionStore) -> None:
         async def after_run(self, *, session: AgentSession, **_: Any) -> None:
             try:
                 await store.save(session)
-            except WouldDeadlock as error:
+            except DeadlockError as error:
                 refused.append(error)
 
     agent = agent_of("hello", context_providers=[Saves()])

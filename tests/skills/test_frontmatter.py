@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent_context.errors import SkillError
 from agent_context.skills.frontmatter import instructions_of, read_skill_file
-from agent_context.skills.metadata import SkillMetadata, deviations, one_line
+from agent_context.skills.metadata import SkillMetadata, one_line, spec_violations
 
 
 def read(head: str, body: str = "Do it.") -> SkillMetadata:
@@ -175,7 +175,7 @@ def test_metadata_without_a_name_or_a_purpose_cannot_be_made(name: str, descript
     ],
 )
 def test_names_are_held_against_the_specification(name: str, departs: bool) -> None:
-    assert bool(list(deviations(SkillMetadata(name, "d"), name))) is departs
+    assert bool(list(spec_violations(SkillMetadata(name, "d"), name))) is departs
 
 
 def test_without_a_yaml_reader_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

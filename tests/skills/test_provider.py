@@ -25,7 +25,6 @@ from agent_context import (
 )
 from agent_context.errors import InvalidOptions, SkillError
 from agent_context.providers import AgentSkillsProvider, ContextResult, SkillsProvider
-from agent_context.rounds import Bound
 from agent_context.sessions.session import AgentSession
 from agent_context.skills import (
     AgentSkill,
@@ -35,6 +34,7 @@ from agent_context.skills import (
     SubprocessScriptRunner,
 )
 from agent_context.tools import Toolbox
+from agent_context.tools.loop import ToolLoopRunner
 from agent_context_backends.scripted import ScriptedBackend
 from tests.compression.test_strategies import loop
 from tests.skills.conftest import CORPUS, MakeSkill
@@ -451,7 +451,7 @@ async def test_instructions_enter_the_conversation_as_a_result_like_any_other() 
     provider = SkillsProvider([QUERY])
 
     await ctx.aask(
-        Send(messages=[Message.user("Query")], loop=Bound(Toolbox(provider.build_tools())))
+        Send(messages=[Message.user("Query")], loop=ToolLoopRunner(Toolbox(provider.build_tools())))
     )
 
     asked, called, loaded, said = ctx.ask(Messages())
@@ -468,7 +468,7 @@ async def test_what_the_model_still_sees_is_not_told_again() -> None:
 
     async def turn(text: str) -> Any:
         before = len(ctx.ask(Incremental()))
-        await ctx.aask(Send(messages=[Message.user(text)], loop=Bound(Toolbox(tools))))
+        await ctx.aask(Send(messages=[Message.user(text)], loop=ToolLoopRunner(Toolbox(tools))))
         return json.loads(ctx.ask(Incremental())[before + 2].text)
 
     first, second = await turn("one"), await turn("two")

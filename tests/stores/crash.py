@@ -15,8 +15,8 @@ from collections import Counter
 from pathlib import Path
 from threading import Thread
 
-from agent_context.stores.access import Access
 from agent_context.stores.sqlite import SqliteStore
+from agent_context.stores.writer import StoreExecutor
 from tests.stores.material import texts, write
 
 CONVERSATIONS = [f"c{number}" for number in range(8)]
@@ -46,7 +46,7 @@ def check(path: Path, acknowledged: Counter[str]) -> int:
             said = texts(store, name)
             assert said == [str(number) for number in range(1, len(said) + 1)]
             assert len(said) >= acknowledged[name], (name, len(said), acknowledged[name])
-        assert all(finding.ok for finding in store.check()), store.check()
+        assert all(finding.ok for finding in store.health()), store.health()
         return len(store.feed(limit=1_000_000))
     finally:
         store.close()
@@ -63,7 +63,7 @@ def trials(path: Path, times: int, *, seed: int = 0) -> int:
     return entries
 
 
-def _write_for_ever(store: SqliteStore, access: Access, name: str) -> None:
+def _write_for_ever(store: SqliteStore, access: StoreExecutor, name: str) -> None:
     claim = store.claim(name)
     head = claim.head
     while True:
@@ -75,7 +75,7 @@ def _write_for_ever(store: SqliteStore, access: Access, name: str) -> None:
 
 def main() -> None:
     store = SqliteStore(sys.argv[1])
-    access = Access.of(store)
+    access = StoreExecutor.for_store(store)
     threads = [Thread(target=_write_for_ever, args=(store, access, name)) for name in CONVERSATIONS]
     for thread in threads:
         thread.start()

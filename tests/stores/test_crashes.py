@@ -63,7 +63,7 @@ def cut(folder: Path, *, seed: int, synchronous: str = "FULL") -> int:
             images.append((dict(acknowledged), disk.after_power_cut(luck)))
 
     with forgetful(path, disk, f"forgetful-{seed}-{synchronous}") as store:
-        with store._file.alone() as connection:
+        with store._file.writer_connection() as connection:
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute(f"PRAGMA wal_autocheckpoint = {luck.choice([10, 50, 1000])}")
         for name in NAMES:
@@ -94,10 +94,10 @@ def missing(path: Path, acknowledged: dict[str, int]) -> int:
     """How many entries are not in the file that should be; fails if it is damaged."""
     store = SqliteStore(path)
     try:
-        assert all(finding.ok for finding in store.check()), store.check()
+        assert all(finding.ok for finding in store.health()), store.health()
         lost = 0
         for name in NAMES:
-            said = texts(store, name) if store.about(name) else []
+            said = texts(store, name) if store.info(name) else []
             assert said == [str(number) for number in range(1, len(said) + 1)]
             lost += max(0, acknowledged[name] - len(said))
         return lost

@@ -14,9 +14,9 @@ from threading import Event
 import pytest
 
 from agent_context.errors import StoreCorrupt, StoreError, StoreUnavailable
-from agent_context.stores.access import Access
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Write
+from agent_context.stores.writer import StoreExecutor
 from tests.stores.material import entry, texts, write
 
 PAGE = 4096
@@ -38,7 +38,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 def limit_pages(store: SqliteStore, more: int) -> None:
-    with store._file.alone() as connection:
+    with store._file.writer_connection() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + more}")
 
@@ -56,9 +56,9 @@ def test_on_a_full_disk_nothing_is_half_written(store: SqliteStore) -> None:
 
 def test_writes_wait_for_room(store: SqliteStore) -> None:
     limit_pages(store, 0)
-    access = Access(store)
+    access = StoreExecutor(store)
     tried = Event()
-    with store._file.alone() as connection:
+    with store._file.writer_connection() as connection:
         connection.set_trace_callback(lambda sql: tried.set() if sql == "ROLLBACK" else None)
 
     reply = access.submit(write("a", 1, "x" * 20 * PAGE))
@@ -79,7 +79,7 @@ def test_a_write_that_meets_the_limit_of_a_file_can_be_repeated(path: Path) -> N
     with closing(SqliteStore(path)) as store:
         said = texts(store, "a")
         assert len(said) == int(finished.stdout)
-        assert all(finding.ok for finding in store.check())
+        assert all(finding.ok for finding in store.health())
 
 
 LIMITED = f"""
@@ -121,11 +121,11 @@ def test_a_file_that_another_program_locks_is_unavailable(path: Path, store: Sql
 
 
 def test_writes_wait_for_the_lock_of_another_program(path: Path, store: SqliteStore) -> None:
-    access = Access(store)
+    access = StoreExecutor(store)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         replies = [access.submit(write("a", head, "more")) for head in range(1, 4)]
-        assert access.read(store.about, "a").get(timeout=10)
+        assert access.read(store.info, "a").get(timeout=10)
         assert not replies[0].done()
         other.execute("COMMIT")
 
@@ -145,7 +145,7 @@ def test_a_damaged_page_is_told_from_a_full_disk(path: Path, store: SqliteStore)
     with closing(SqliteStore(path)) as damaged:
         with pytest.raises(StoreCorrupt, match=r"store\.db.*Restore the file"):
             damaged.load("a")
-        found = {finding.name: finding for finding in damaged.check()}
+        found = {finding.name: finding for finding in damaged.health()}
         assert not found["integrity"].ok
         assert found["room"].ok
 
@@ -170,7 +170,7 @@ def test_a_torn_log_loses_nothing_that_is_whole(path: Path, store: SqliteStore) 
 
 
 def test_what_sqlite_can_t_hold_is_refused_alone(store: SqliteStore) -> None:
-    with store._file.alone() as connection:
+    with store._file.writer_connection() as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
     large = [write("a", 1, "small"), write("a", 2, "x" * 200_000), write("b", 1, "two")]
 
@@ -192,7 +192,7 @@ def test_a_number_that_sqlite_can_t_hold_is_refused_alone(store: SqliteStore) ->
 
 
 def test_writes_to_a_closed_store_fail_in_time(store: SqliteStore) -> None:
-    access = Access(store, patience=0.05)
+    access = StoreExecutor(store, patience=0.05)
     store.close()
 
     with pytest.raises(StoreUnavailable, match="the store is closed"):

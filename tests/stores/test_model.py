@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent_context.errors import ConversationDeleted, Fenced, UnknownConversation
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
-from agent_context.stores.store import Parent, Snapshot, Store, Write
+from agent_context.stores.store import ForkOrigin, Snapshot, Store, Write
 from tests.stores.material import entry
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -31,7 +31,7 @@ class Known:
     entries: list[tuple[int, str]] = field(default_factory=list)
     """Of each its epoch and text."""
     draft: bytes | None = None
-    parent: Parent | None = None
+    parent: ForkOrigin | None = None
     deleted: bool = False
 
     @property
@@ -132,7 +132,7 @@ class Course(RuleBasedStateMachine):
         above = self.alive(parent)
         if name in self.known or above is None:
             return
-        point = Parent(parent, len(above.texts) - back)
+        point = ForkOrigin(parent, len(above.texts) - back)
         try:
             self.store.claim(name, parent=point)
         except UnknownConversation:
@@ -156,7 +156,7 @@ class Course(RuleBasedStateMachine):
         for name, known in self.known.items():
             if not known.deleted:
                 assert self.loaded(name, None) == known.texts
-                assert (about := self.store.about(name)) is not None
+                assert (about := self.store.info(name)) is not None
                 assert (about.head, about.parent) == (len(known.texts), known.parent)
 
     @invariant()

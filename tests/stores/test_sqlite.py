@@ -21,9 +21,9 @@ from agent_context.errors import (
     StoreError,
     StoreUnavailable,
 )
-from agent_context.stores.access import Access
-from agent_context.stores.sqlite import SqliteStore, check, schema
+from agent_context.stores.sqlite import SqliteStore, health, schema
 from agent_context.stores.store import Snapshot, Store
+from agent_context.stores.writer import StoreExecutor
 from agent_context.testing import StoreContract
 from tests.stores.material import texts, write
 
@@ -195,11 +195,11 @@ def test_an_older_file_is_brought_up_to_date(path: Path, monkeypatch: pytest.Mon
     old.close()
     added = ("CREATE TABLE extra(x)", "INSERT INTO extra SELECT count(*) FROM event")
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, added))
-    monkeypatch.setattr("agent_context.stores.sqlite.file.MIGRATIONS", schema.MIGRATIONS)
+    monkeypatch.setattr("agent_context.stores.sqlite.connection.MIGRATIONS", schema.MIGRATIONS)
 
     new = SqliteStore(path)
 
-    with new._file.reading() as connection:
+    with new._file.read_transaction() as connection:
         assert connection.execute("SELECT x FROM extra").fetchone() == (1,)
         assert connection.execute("PRAGMA user_version").fetchone() == (2,)
     assert texts(new, "a") == ["one"]
@@ -214,7 +214,7 @@ def test_a_migration_that_fails_changes_nothing(
     added = ("CREATE TABLE extra(x)", "INSERT INTO nowhere VALUES(1)")
     with monkeypatch.context() as patched:
         patched.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, added))
-        patched.setattr("agent_context.stores.sqlite.file.MIGRATIONS", schema.MIGRATIONS)
+        patched.setattr("agent_context.stores.sqlite.connection.MIGRATIONS", schema.MIGRATIONS)
         with pytest.raises(StoreError, match="nowhere"):
             SqliteStore(path)
 
@@ -244,7 +244,7 @@ def test_conversations_are_private(path: Path, store: SqliteStore) -> None:
 
 
 def test_a_check_says_what_matters(store: SqliteStore) -> None:
-    found = {finding.name: finding for finding in store.check()}
+    found = {finding.name: finding for finding in store.health()}
 
     assert all(finding.ok for finding in found.values())
     assert found["journal"].text == "journal mode wal"
@@ -271,14 +271,14 @@ def test_a_check_says_what_matters(store: SqliteStore) -> None:
     ],
 )
 def test_versions_that_can_lose_a_commit_are_known(version: str, expected: bool) -> None:
-    assert check.has_wal_reset_bug([int(part) for part in version.split(".")]) is expected
+    assert health.has_wal_reset_bug([int(part) for part in version.split(".")]) is expected
 
 
 def test_readers_see_the_file_as_it_was_when_they_began(store: SqliteStore) -> None:
     store.claim("a")
     store.write([write("a", 0, "one")])
 
-    with store._file.reading() as connection:
+    with store._file.read_transaction() as connection:
         before = connection.execute("SELECT count(*) FROM event").fetchone()
         store.write([write("a", 1, "two")])
         assert connection.execute("SELECT count(*) FROM event").fetchone() == before
@@ -287,7 +287,10 @@ def test_readers_see_the_file_as_it_was_when_they_began(store: SqliteStore) -> N
 
 
 def test_readers_can_t_write(store: SqliteStore) -> None:
-    with pytest.raises(StoreUnavailable, match="readonly"), store._file.reading() as connection:
+    with (
+        pytest.raises(StoreUnavailable, match="readonly"),
+        store._file.read_transaction() as connection,
+    ):
         connection.execute("DELETE FROM conversation")
 
 
@@ -297,7 +300,7 @@ def test_closing_does_not_disturb_who_reads(store: SqliteStore) -> None:
     seen: list[object] = []
 
     def read() -> None:
-        with store._file.reading() as connection:
+        with store._file.read_transaction() as connection:
             reading.set()
             assert closed.wait(10)
             seen.append(connection.execute("SELECT count(*) FROM conversation").fetchone())
@@ -316,7 +319,7 @@ def test_closing_does_not_disturb_who_reads(store: SqliteStore) -> None:
 def test_a_long_log_is_indexed_in_parts(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_context.stores.sqlite.index.AT_ONCE", 3)
+    monkeypatch.setattr("agent_context.stores.sqlite.full_text.AT_ONCE", 3)
     store.claim("a")
     store.write([write("a", 0, *(f"word{number}" for number in range(10)))])
 
@@ -335,7 +338,7 @@ def test_searching_one_conversation_leaves_the_others_out_of_the_index(store: Sq
     assert [each.seq for each in store.search("a", "same")] == [1]
     assert list(store.search("a", "c1")) == []
 
-    with store._file.reading() as connection:
+    with store._file.read_transaction() as connection:
         assert connection.execute("SELECT conv FROM indexed").fetchall() == [(1,)]
 
 
@@ -344,8 +347,8 @@ def test_nothing_of_what_was_deleted_stays_in_the_files(path: Path, store: Sqlit
     store.claim("b")
     store.write([write("a", 0, "topsecret" * 9, draft=b"topsecret"), write("b", 0, "other")])
     store.save_snapshot("a", 1, Snapshot(1, 1, b"topsecret"))
-    store.attach("a", "x", b"topsecret")
-    store.annotate("a", {"title": "topsecret"})
+    store.put_attachment("a", "x", b"topsecret")
+    store.set_metadata("a", {"title": "topsecret"})
     store.search("a", "topsecret")
     assert b"topsecret" in on_disk(path)
 
@@ -359,7 +362,7 @@ def test_nothing_of_what_was_deleted_stays_in_the_files(path: Path, store: Sqlit
 def test_a_vacuum_gives_room_back(path: Path, store: SqliteStore) -> None:
     store.claim("a")
     store.write([write("a", 0, *("x" * 10_000 for _ in range(100)))])
-    with store._file.alone() as connection:
+    with store._file.writer_connection() as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     before = path.stat().st_size
 
@@ -390,7 +393,7 @@ def test_many_conversations_share_commits(store: SqliteStore) -> None:
     names = [f"c{number}" for number in range(50)]
     for name in names:
         store.claim(name)
-    access = Access(store)
+    access = StoreExecutor(store)
 
     replies = [access.submit(write(name, head, str(head))) for head in range(20) for name in names]
 

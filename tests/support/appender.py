@@ -15,15 +15,15 @@ import time
 from threading import Thread
 from typing import Any
 
-from agent_context.errors import Fenced, OwnedElsewhere
-from agent_context.stores.access import Access
+from agent_context.errors import Fenced, OwnedByAnotherProcess
 from agent_context.stores.postgres import PostgresStore
 from agent_context.stores.store import Claim, Entry, Write
+from agent_context.stores.writer import StoreExecutor
 
 
 def main(dsn: str, schema: str, lease: str, *conversations: str) -> None:
     store = PostgresStore(dsn, schema=schema, lease=float(lease))
-    access = Access(store)
+    access = StoreExecutor(store)
     say("ready")
     sys.stdin.readline()
     threads = [Thread(target=work, args=(store, access, each)) for each in conversations]
@@ -35,7 +35,7 @@ def main(dsn: str, schema: str, lease: str, *conversations: str) -> None:
     sys.stdin.readline()
 
 
-def work(store: PostgresStore, access: Access, conversation: str) -> None:
+def work(store: PostgresStore, access: StoreExecutor, conversation: str) -> None:
     claim = claimed(store, conversation)
     head, pid = claim.head, os.getpid()
     while True:
@@ -59,7 +59,7 @@ def claimed(store: PostgresStore, conversation: str) -> Claim:
         begun = time.perf_counter()
         try:
             claim = store.claim(conversation)
-        except OwnedElsewhere:
+        except OwnedByAnotherProcess:
             time.sleep(0.05)
             continue
         at, took = time.time(), time.perf_counter() - begun

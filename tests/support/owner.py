@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 
 from agent_context import Append, ContextRef, Host, Message
-from agent_context.errors import OwnedElsewhere, StoreError
+from agent_context.errors import OwnedByAnotherProcess, StoreError
 from agent_context.stores.postgres import PostgresStore
 from agent_context_backends.scripted import ScriptedBackend
 
@@ -55,7 +55,7 @@ def got(host: Host, conversation: str) -> ContextRef:
         begun = time.perf_counter()
         try:
             ref = host.get(conversation)
-        except OwnedElsewhere:
+        except OwnedByAnotherProcess:
             time.sleep(0.05)
             continue
         say("got", conversation, at=time.time(), took=time.perf_counter() - begun)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_context.errors import InvalidOptions
-from agent_context.messages import ImagePart, OtherPart, TextPart
+from agent_context.messages import ImagePart, OpaquePart, TextPart
 from agent_context.tools import Toolbox
 from agent_context.tools.mcp import McpTools
 from tests.support.toolbox import call
@@ -72,7 +72,7 @@ async def test_images_and_resources_become_parts() -> None:
     assert outcome.results[0].parts == (TextPart(text="A dot:"), picture)
     sound = {"data": "AAAAAAAA", "format": "wav"}
     assert outcome.results[1].parts == (
-        OtherPart(data={"type": "input_audio", "input_audio": sound}),
+        OpaquePart(data={"type": "input_audio", "input_audio": sound}),
         TextPart(text="[resource memo://1]\nbuy milk"),
         ImagePart(url="data:image/gif;base64,AAAAAAAA"),
         TextPart(text="[resource memo://3: application/zip, about 6 bytes, not shown]"),

@@ -6,7 +6,7 @@ import pytest
 from pydantic import AnyUrl, BaseModel, Field
 
 from agent_context.errors import InvalidOptions
-from agent_context.tools.schema import schema_of, strict_schema, tidy_schema
+from agent_context.tools.schema import json_schema, strict_schema, strip_titles
 
 
 class Cat(BaseModel):
@@ -23,7 +23,7 @@ class Owner(BaseModel):
 
 
 def test_choices_are_said_with_the_one_word_there_is() -> None:
-    schema = strict_schema(schema_of(Owner))
+    schema = strict_schema(json_schema(Owner))
 
     pet = {"anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]}
     assert schema["properties"] == {"pet": pet}
@@ -52,16 +52,16 @@ def test_the_place_of_what_cannot_be_said_is_named(inner: dict[str, object], whe
 
 
 def test_the_schema_that_is_given_stays_as_it_is() -> None:
-    schema = schema_of(Owner)
+    schema = json_schema(Owner)
     before = repr(schema)
 
     strict_schema(schema)
-    tidy_schema(schema)
+    strip_titles(schema)
 
     assert repr(schema) == before
 
 
 def test_being_strict_twice_is_being_strict() -> None:
-    once = strict_schema(schema_of(Owner))
+    once = strict_schema(json_schema(Owner))
 
     assert strict_schema(once) == once

@@ -10,14 +10,18 @@ from agent_context import (
     AgentContext,
     AgentResponse,
     AgentSession,
+    AgentStream,
     AgentUpdate,
     Append,
+    CacheReport,
+    CacheUsageReport,
     Cancel,
     Completion,
     Compress,
     CompressionReport,
     ContextBackend,
     ContextRef,
+    ConversationConfig,
     EstimateTokens,
     Extend,
     FindByRole,
@@ -25,8 +29,6 @@ from agent_context import (
     FromJsonl,
     Get,
     Host,
-    Ledger,
-    LedgerReport,
     Len,
     Message,
     Messages,
@@ -34,11 +36,9 @@ from agent_context import (
     PrefixReport,
     Remove,
     Role,
-    RunStream,
     Send,
     SendOptions,
     SendStream,
-    Setup,
     Stream,
     StreamEvent,
     Subscribe,
@@ -48,13 +48,13 @@ from agent_context import (
     Unsubscribe,
     UseBackend,
 )
-from agent_context.breakdown import Breakdown
-from agent_context.host import Told
-from agent_context.output import parse_output
-from agent_context.rounds import Bound, ToolLoop
+from agent_context._context.token_breakdown import TokenBreakdown
+from agent_context.host import FeedChange
 from agent_context.sessions import FileSessionStore, ScopedSessionStore, SessionStore
 from agent_context.stores.store import Store
-from agent_context.tools import FunctionTool, Outcome, Toolbox, tool
+from agent_context.structured_output import parse_output
+from agent_context.tools import FunctionTool, Toolbox, ToolRunResult, tool
+from agent_context.tools.loop import ToolLoop, ToolLoopRunner
 from agent_context.tools.mcp import McpTool, McpTools
 from agent_context_backends.deepseek import DeepSeekBackend
 
@@ -80,9 +80,9 @@ def from_a_thread() -> None:
     assert_type(ctx.ask(Send()), Completion)
     assert_type(ctx.ask(SendStream()), Stream)
     assert_type(ctx.ask(Compress(Summarize(keep=2))), CompressionReport)
-    assert_type(ctx.ask(EstimateTokens()), Breakdown)
-    assert_type(ctx.ask(Ledger()), LedgerReport)
-    assert_type(ctx.ask(Ledger()).last, PrefixReport | None)
+    assert_type(ctx.ask(EstimateTokens()), TokenBreakdown)
+    assert_type(ctx.ask(CacheReport()), CacheUsageReport)
+    assert_type(ctx.ask(CacheReport()).last, PrefixReport | None)
     assert_type(ctx.ask(UseBackend(DeepSeekBackend(api_key="key"))), ContextBackend)
     assert_type(ctx.ask(ToJsonl()), str)
     assert_type(ctx.ask(FromJsonl("")), int)
@@ -118,9 +118,9 @@ async def tools_and_answers() -> None:
     assert_type(configured, FunctionTool)
     toolbox = Toolbox([decorated, configured], approve=lambda call: call.name == "other")
     assert_type(toolbox.tools, tuple[Tool, ...])
-    assert_type(await toolbox.run(()), Outcome)
+    assert_type(await toolbox.run(()), ToolRunResult)
     assert_type(parse_output("7", int), int)
-    loop: ToolLoop = Bound(toolbox)
+    loop: ToolLoop = ToolLoopRunner(toolbox)
     assert loop
     async with McpTools(url="http://localhost/mcp") as server:
         assert_type(server.tools, tuple[McpTool, ...])
@@ -130,8 +130,10 @@ async def hosts(store: Store, backend: ContextBackend) -> None:
     with Host(store, backend, options=SendOptions(model="m"), idle=None) as host:
         assert_type(host.get("c").ask(Len()), int)
         assert_type(host.fork("c", at=2), ContextRef)
-        assert_type(host.feed(), Sequence[Told])
-    async with Host(store, lambda name: Setup(backend, immutable=[Message.system(name)])) as host:
+        assert_type(host.feed(), Sequence[FeedChange])
+    async with Host(
+        store, lambda name: ConversationConfig(backend, immutable=[Message.system(name)])
+    ) as host:
         assert_type(await host.aget("c", patience=5), ContextRef)
         assert_type(await host.adrain(), bool)
 
@@ -143,7 +145,7 @@ async def with_an_agent(backend: ContextBackend) -> None:
     assert_type(session, AgentSession)
     assert_type(await agent.run("hi", session=session), AgentResponse)
     stream = agent.run("hi", stream=True)
-    assert_type(stream, RunStream)
+    assert_type(stream, AgentStream)
     async for update in stream:
         assert_type(update, AgentUpdate)
     assert_type(stream.response, AgentResponse)

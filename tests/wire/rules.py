@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from agent_context._context.stored_message import StoredMessage
 from agent_context.messages import Role
-from agent_context.records import Record
 from agent_context.wire.dialect import Dialect
 
 Wire = list[dict[str, Any]]
@@ -57,7 +57,7 @@ def _sequence_faults(roles: list[str], rules: Dialect) -> list[str]:
     return found
 
 
-def record_faults(records: Sequence[Record], rules: Dialect) -> list[str]:
+def record_faults(records: Sequence[StoredMessage], rules: Dialect) -> list[str]:
     """The same of records; what they say of their calls must be true as well."""
     messages = [record.fields() for record in records]
     named = [
@@ -66,7 +66,9 @@ def record_faults(records: Sequence[Record], rules: Dialect) -> list[str]:
         else tuple(call["id"] for call in message.get("tool_calls", ()))
         for record, message in zip(records, messages, strict=True)
     ]
-    stale = [record.id for record, ids in zip(records, named, strict=True) if record.calls != ids]
+    stale = [
+        record.id for record, ids in zip(records, named, strict=True) if record.call_ids != ids
+    ]
     return faults(messages, rules) + [f"calls are not those of the body: {name}" for name in stale]
 
 

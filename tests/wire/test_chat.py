@@ -8,14 +8,20 @@ import pytest
 from agent_context.errors import BackendError, ErrorKind
 from agent_context.messages import FinishReason, Usage
 from agent_context.stream_events import (
-    Assembly,
     ReasoningDelta,
+    StreamAccumulator,
     StreamEvent,
     TextDelta,
     ToolCallDelta,
     UsageReported,
 )
-from agent_context.wire.chat import ChunkReader, completion_of, events_of, messages_of, usage_of
+from agent_context.wire.chat import (
+    ChunkReader,
+    parse_chunk,
+    parse_completion,
+    parse_messages,
+    parse_usage,
+)
 from agent_context.wire.sse import SseDecoder
 from tests.wire.fixtures import payload
 
@@ -161,7 +167,10 @@ def test_tool_calls_are_assembled(
     together, _ = read(chunk(calls(*fragments), "tool_calls"))
 
     assert called(apart) == called(together) == expected
-    assert Assembly.of(events).message().tool_calls == apart.finish().completion.message.tool_calls
+    assert (
+        StreamAccumulator.from_events(events).to_message().tool_calls
+        == apart.finish().completion.message.tool_calls
+    )
 
 
 def test_a_call_without_an_id_gets_one_of_its_own() -> None:
@@ -307,7 +316,7 @@ def test_strange_chunks_do_no_harm(strange: dict[str, Any]) -> None:
     ],
 )
 def test_usage_is_read_under_every_name(raw: dict[str, Any], usage: Usage) -> None:
-    assert usage_of(raw) == usage
+    assert parse_usage(raw) == usage
 
 
 def test_the_last_usage_counts_wherever_it_comes() -> None:
@@ -428,7 +437,7 @@ def response(message: dict[str, Any], reason: str = "stop") -> dict[str, Any]:
 def test_a_whole_answer_is_a_completion() -> None:
     message = {"role": "assistant", "content": "Hi", "reasoning_content": "so"}
 
-    completion = completion_of(response(message), vendor="zhipu")
+    completion = parse_completion(response(message), vendor="zhipu")
 
     assert completion.message.text == "Hi"
     assert completion.message.reasoning == "so"
@@ -439,7 +448,7 @@ def test_a_whole_answer_is_a_completion() -> None:
 def test_a_whole_answer_may_be_tool_calls() -> None:
     answer = payload("zp-nested-args-string")
 
-    completion = completion_of(answer, vendor="zhipu")
+    completion = parse_completion(answer, vendor="zhipu")
 
     assert completion.finish_reason is FinishReason.TOOL_CALLS
     assert json.loads(completion.message.tool_calls[0].arguments) == {"filter": '{"k":1}'}
@@ -449,7 +458,7 @@ def test_every_choice_is_a_message() -> None:
     answer = response({"content": "a"})
     answer["choices"] += [{"index": 1, "message": {"content": "b"}}, {"index": 2, "message": {}}]
 
-    messages = messages_of(answer, vendor="openai")
+    messages = parse_messages(answer, vendor="openai")
 
     assert [message.text for message in messages] == ["a", "b"]
 
@@ -457,7 +466,7 @@ def test_every_choice_is_a_message() -> None:
 @pytest.mark.parametrize("answer", [{}, {"choices": []}, {"object": "list"}])
 def test_an_answer_without_choices_is_an_error(answer: dict[str, Any]) -> None:
     with pytest.raises(BackendError) as caught:
-        completion_of(answer, vendor="openai")
+        parse_completion(answer, vendor="openai")
 
     assert caught.value.kind is ErrorKind.PROTOCOL
 
@@ -465,7 +474,7 @@ def test_an_answer_without_choices_is_an_error(answer: dict[str, Any]) -> None:
 def test_one_chunk_is_read_on_its_own() -> None:
     fragments = calls(call(2, "c1", "f", "{"), call(5, args="}"))
 
-    events = events_of(chunk({"content": "a", **fragments}))
+    events = parse_chunk(chunk({"content": "a", **fragments}))
 
     assert events[0] == TextDelta("a")
     assert events[1] == ToolCallDelta(2, "c1", "f", "{")

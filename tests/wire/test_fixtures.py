@@ -10,7 +10,7 @@ import pytest
 
 from agent_context.errors import BackendError, ErrorKind
 from agent_context.stream_events import StreamEvent, UsageReported
-from agent_context.wire.chat import ChunkReader, completion_of
+from agent_context.wire.chat import ChunkReader, parse_completion
 from agent_context.wire.sse import SseDecoder
 from tests.wire.fixtures import FIXTURES, payload
 
@@ -89,7 +89,7 @@ LEAKS = [
 def test_a_call_that_leaked_into_the_text_is_flagged(text: str) -> None:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}}
 
-    completion = completion_of({"choices": [{**choice, "finish_reason": "stop"}]}, vendor="any")
+    completion = parse_completion({"choices": [{**choice, "finish_reason": "stop"}]}, vendor="any")
 
     assert completion.leaked_markup
     assert completion.message.leaked_markup
@@ -100,6 +100,6 @@ def test_a_call_that_leaked_into_the_text_is_flagged(text: str) -> None:
 def test_talk_about_markup_is_no_leak(text: str) -> None:
     message = {"role": "assistant", "content": text, "reasoning_content": "so"}
 
-    completion = completion_of({"choices": [{"index": 0, "message": message}]}, vendor="any")
+    completion = parse_completion({"choices": [{"index": 0, "message": message}]}, vendor="any")
 
     assert not completion.leaked_markup

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from agent_context.messages import ImagePart, Message, Origin, OtherPart, ToolCall
-from agent_context.records import Record, record_of
-from agent_context.vector import Vector
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import StoredMessage, from_message
+from agent_context._context.zones import Zones
+from agent_context.messages import ImagePart, Message, OpaquePart, Origin, ToolCall
 from agent_context.wire import rendering
 from agent_context.wire.dialect import Dialect
-from agent_context.wire.rendering import Rendering, rendered
-from agent_context.wire.repair import repaired
-from agent_context.zones import Zones
+from agent_context.wire.rendering import RequestRenderer, render
+from agent_context.wire.repair import repair_history
 from tests.histories import (
     DEEPSEEK,
     DIALECTS,
@@ -56,15 +56,15 @@ def edited(zones: Zones, edit: str, data: DataObject) -> Zones:
         case "remove" if at < length:
             return zones.remove(at)
         case "rewind":
-            return zones.rewind(at)
+            return zones.truncate(at)
         case _:
             return zones
 
 
-def expected(zones: Zones, trailing: list[Record], dialect: Dialect) -> bytes:
+def expected(zones: Zones, trailing: list[StoredMessage], dialect: Dialect) -> bytes:
     """The body, written down plainly."""
-    legal = repaired([*zones, *trailing], dialect)
-    pieces = [rendered(record, dialect, late=at > 0) for at, record in enumerate(legal)]
+    legal = repair_history([*zones, *trailing], dialect)
+    pieces = [render(record, dialect, late=at > 0) for at, record in enumerate(legal)]
     said = b",".join(piece for piece in pieces if piece)
     return b'{"model":"m","stream":true,"%s":[%s]}' % (dialect.list_name.encode(), said)
 
@@ -81,12 +81,15 @@ def expected(zones: Zones, trailing: list[Record], dialect: Dialect) -> bytes:
 )
 def test_what_was_rendered_before_does_not_show(
     dialect: Dialect,
-    preset: list[Record],
-    start: list[Record],
-    steps: list[tuple[str, list[Record]]],
+    preset: list[StoredMessage],
+    start: list[StoredMessage],
+    steps: list[tuple[str, list[StoredMessage]]],
     data: DataObject,
 ) -> None:
-    cache, zones = Rendering(), Zones(Vector.of(preset), incremental=Vector.of(start))
+    cache, zones = (
+        RequestRenderer(),
+        Zones(PersistentVector.of(preset), incremental=PersistentVector.of(start)),
+    )
 
     for edit, trailing in steps:
         zones = edited(zones, edit, data)
@@ -94,7 +97,7 @@ def test_what_was_rendered_before_does_not_show(
 
 
 def test_a_call_that_was_merged_into_another_zone_may_be_removed() -> None:
-    cache, zones = Rendering(), Zones(Vector.of([said("kept")]))
+    cache, zones = RequestRenderer(), Zones(PersistentVector.of([said("kept")]))
     calling = zones.append(asking("a"))
     cache.body(HEAD, calling, (), ZHIPU)
 
@@ -105,16 +108,16 @@ def test_a_call_that_was_merged_into_another_zone_may_be_removed() -> None:
 
 @pytest.mark.parametrize("dialect", [ZHIPU, ZHIPU_ITEMS])
 def test_a_rewind_between_two_messages_that_were_merged_shows(dialect: Dialect) -> None:
-    cache, zones = Rendering(), zones_of([user(), said(), asking("a"), result("a")])
+    cache, zones = RequestRenderer(), zones_of([user(), said(), asking("a"), result("a")])
     cache.body(HEAD, zones, (), dialect)
 
-    back = zones.rewind(2)
+    back = zones.truncate(2)
 
     assert cache.body(HEAD, back, (), dialect) == expected(back, [], dialect)
 
 
 def test_what_is_missing_is_what_came_since() -> None:
-    cache, zones = Rendering(), zones_of([user(), said(), user(), said()])
+    cache, zones = RequestRenderer(), zones_of([user(), said(), user(), said()])
     before = cache.missing(zones)
     cache.body(HEAD, zones, (), OPENAI)
 
@@ -124,8 +127,10 @@ def test_what_is_missing_is_what_came_since() -> None:
 
 
 def test_another_dialect_or_a_compression_renders_anew() -> None:
-    cache, zones = Rendering(), zones_of([user(), said(), user()])
-    compressed = zones.compress(Vector.of([said("summary")]), Vector.of([user("last")]))
+    cache, zones = RequestRenderer(), zones_of([user(), said(), user()])
+    compressed = zones.compress(
+        PersistentVector.of([said("summary")]), PersistentVector.of([user("last")])
+    )
 
     for each, dialect in [(zones, DEEPSEEK), (zones, ZHIPU), (compressed, ZHIPU)]:
         assert cache.body(HEAD, each, (), dialect) == expected(each, [], dialect)
@@ -133,8 +138,8 @@ def test_another_dialect_or_a_compression_renders_anew() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS + ITEM_DIALECTS, ids=lambda dialect: str(dialect.name))
 def test_a_request_begins_as_the_one_before_it(dialect: Dialect) -> None:
-    cache, zones = Rendering(), zones_of([record_of(Message.system("be brief"))])
-    scratch = [record_of(Message.system("it is noon"))]
+    cache, zones = RequestRenderer(), zones_of([from_message(Message.system("be brief"))])
+    scratch = [from_message(Message.system("it is noon"))]
     previous = b""
 
     for _ in range(5):
@@ -147,15 +152,15 @@ def test_a_request_begins_as_the_one_before_it(dialect: Dialect) -> None:
 
 
 def test_only_what_is_new_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[Record] = []
+    counted: list[StoredMessage] = []
 
-    def counting(record: Record, dialect: Dialect, *, late: bool) -> bytes:
+    def counting(record: StoredMessage, dialect: Dialect, *, late: bool) -> bytes:
         counted.append(record)
-        return rendered(record, dialect, late=late)
+        return render(record, dialect, late=late)
 
-    cache, zones, last = Rendering(), zones_of([user(), said()] * 500), user("new")
+    cache, zones, last = RequestRenderer(), zones_of([user(), said()] * 500), user("new")
     cache.body(HEAD, zones, (), DEEPSEEK)
-    monkeypatch.setattr(rendering, "rendered", counting)
+    monkeypatch.setattr(rendering, "render", counting)
 
     cache.body(HEAD, zones.append(last), (), DEEPSEEK)
 
@@ -163,7 +168,7 @@ def test_only_what_is_new_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_forgotten_is_rendered_again() -> None:
-    cache, zones = Rendering(), zones_of([user(), said()])
+    cache, zones = RequestRenderer(), zones_of([user(), said()])
     before = cache.body(HEAD, zones, (), DEEPSEEK)
 
     cache.forget()
@@ -172,10 +177,10 @@ def test_what_was_forgotten_is_rendered_again() -> None:
 
 
 def test_a_turn_and_a_compression_may_render_at_once() -> None:
-    cache, zones = Rendering(), zones_of([user(), said()])
+    cache, zones = RequestRenderer(), zones_of([user(), said()])
     wrong: list[bytes] = []
 
-    def render(trailing: list[Record], mine: Zones) -> None:
+    def render(trailing: list[StoredMessage], mine: Zones) -> None:
         for _ in range(50):
             mine = mine.extend([user(), said()])
             body = cache.body(HEAD, mine, trailing, ZHIPU)
@@ -192,13 +197,13 @@ def test_a_turn_and_a_compression_may_render_at_once() -> None:
 
 
 def test_the_messages_come_last_whatever_the_head_says() -> None:
-    body = Rendering().body({"messages": [], "model": "m"}, zones_of([user()]), (), DEEPSEEK)
+    body = RequestRenderer().body({"messages": [], "model": "m"}, zones_of([user()]), (), DEEPSEEK)
 
     assert body == b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
 
 
 def wire(message: Message, dialect: Dialect) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(rendered(record_of(message), dialect))
+    fields: dict[str, Any] = json.loads(render(from_message(message), dialect))
     return fields
 
 
@@ -218,7 +223,7 @@ THOUGHT = Message.model_validate(
 def test_a_plain_message_is_the_stored_bytes() -> None:
     record = result("a")
 
-    assert rendered(record, OPENAI) is record.body
+    assert render(record, OPENAI) is record.body
 
 
 def test_reasoning_goes_back_to_where_it_came_from_alone() -> None:
@@ -270,7 +275,7 @@ def test_an_image_that_no_server_can_fetch_is_told_in_words(url: str) -> None:
 
 
 def test_what_a_model_cannot_see_or_hear_is_told_in_words() -> None:
-    image, audio = Message.user([ImagePart(url=DATA)]), Message.user([OtherPart(data=AUDIO)])
+    image, audio = Message.user([ImagePart(url=DATA)]), Message.user([OpaquePart(data=AUDIO)])
     deaf = replace(OPENAI, other_parts=frozenset({"file"}))
 
     assert wire(image, ZHIPU)["content"] == left_out("image")
@@ -297,7 +302,7 @@ def test_unknown_fields_of_a_call_stay_with_their_vendor() -> None:
 
 
 def test_what_a_merged_message_grew_by_is_forgotten_with_it() -> None:
-    cache, before = Rendering(), [user(), said("1")]
+    cache, before = RequestRenderer(), [user(), said("1")]
     cache.body(HEAD, zones_of([*before, asking("a")]), [], ZHIPU)
 
     # The same records as before, so that the cache is asked for them.

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from agent_context._context.stored_message import StoredMessage, from_message
 from agent_context.errors import InvalidMessage
 from agent_context.messages import Message, Role
-from agent_context.records import Record, record_of
 from agent_context.wire.dialect import Dialect
-from agent_context.wire.rendering import Rendering
+from agent_context.wire.rendering import RequestRenderer
 from agent_context.wire.repair import (
-    ANY,
     CONTINUE,
     NO_RESULT,
-    Change,
-    repaired,
-    repaired_with_notes,
+    STRICTEST_DIALECT,
+    RepairKind,
+    repair_history,
+    repair_with_notes,
 )
 from tests.histories import (
     DEEPSEEK,
@@ -41,39 +41,43 @@ CASES = [json.loads(line) for line in DATA.read_text().splitlines()]
 NO_MESSAGES = {"unknown role", "missing tool_call_id"}
 
 
-def sent(records: list[Record], dialect: Dialect = DEEPSEEK) -> Wire:
-    messages: Wire = json.loads(Rendering().body({}, zones_of(records), (), dialect))["messages"]
+def sent(records: list[StoredMessage], dialect: Dialect = DEEPSEEK) -> Wire:
+    messages: Wire = json.loads(RequestRenderer().body({}, zones_of(records), (), dialect))[
+        "messages"
+    ]
     return messages
 
 
-def contents(records: list[Record]) -> list[Any]:
+def contents(records: list[StoredMessage]) -> list[Any]:
     return [record.fields()["content"] for record in records]
 
 
 @pytest.mark.parametrize(
-    "rules", [*DIALECTS, *ITEM_DIALECTS, ANY, TIGHT], ids=lambda rules: str(rules.name)
+    "rules",
+    [*DIALECTS, *ITEM_DIALECTS, STRICTEST_DIALECT, TIGHT],
+    ids=lambda rules: str(rules.name),
 )
 @settings(max_examples=200, deadline=None)
 @given(records=histories)
 def test_any_history_becomes_legal_and_then_stays_as_it_is(
-    records: list[Record], rules: Dialect
+    records: list[StoredMessage], rules: Dialect
 ) -> None:
-    once = repaired(records, rules)
+    once = repair_history(records, rules)
 
     assert record_faults(once, rules) == []
-    assert repaired(once, rules) == once
+    assert repair_history(once, rules) == once
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
 @settings(max_examples=200, deadline=None)
 @given(records=histories)
-def test_what_goes_over_the_wire_is_legal(records: list[Record], dialect: Dialect) -> None:
+def test_what_goes_over_the_wire_is_legal(records: list[StoredMessage], dialect: Dialect) -> None:
     assert faults(sent(records, dialect), dialect) == []
 
 
 @settings(max_examples=300, deadline=None)
 @given(histories)
-def test_deepseek_accepts_any_history(records: list[Record]) -> None:
+def test_deepseek_accepts_any_history(records: list[StoredMessage]) -> None:
     pytest.importorskip("deepseek_recipe")
 
     assert deepseek_refuses(sent(records)) is None
@@ -87,7 +91,7 @@ def test_what_the_validator_was_asked_becomes_legal(case: dict[str, Any]) -> Non
             list(map(Message.model_validate, raw))
         return
 
-    messages = sent([record_of(Message.model_validate(message)) for message in raw])
+    messages = sent([from_message(Message.model_validate(message)) for message in raw])
 
     assert faults(messages, DEEPSEEK) == []
 
@@ -98,15 +102,15 @@ def test_deepseek_accepts_the_repaired_form(case: dict[str, Any]) -> None:
     if case["name"] in NO_MESSAGES:
         return
 
-    records = [record_of(Message.model_validate(raw)) for raw in case["body"]["messages"]]
+    records = [from_message(Message.model_validate(raw)) for raw in case["body"]["messages"]]
 
     assert deepseek_refuses(sent(records)) is None
 
 
 @settings(max_examples=200, deadline=None)
 @given(histories)
-def test_a_change_is_always_explained(records: list[Record]) -> None:
-    found = repaired_with_notes(records, DEEPSEEK)
+def test_a_change_is_always_explained(records: list[StoredMessage]) -> None:
+    found = repair_with_notes(records, DEEPSEEK)
 
     assert (found.records == records) == (found.notes == [])
     assert found.sources == sorted(found.sources)
@@ -116,41 +120,41 @@ def test_a_change_is_always_explained(records: list[Record]) -> None:
 def test_a_legal_history_is_passed_on_as_the_same_objects() -> None:
     records = [user(), asking("a", "b"), result("a"), result("b"), said(), user()]
 
-    assert all(one is other for one, other in zip(repaired(records), records, strict=True))
+    assert all(one is other for one, other in zip(repair_history(records), records, strict=True))
 
 
 def test_results_are_moved_to_their_call_in_its_order() -> None:
     call, one, two = asking("a", "b"), result("a"), result("b")
     first, second = user("1"), user("2")
 
-    assert repaired([first, call, two, second, one]) == [first, call, one, two, second]
+    assert repair_history([first, call, two, second, one]) == [first, call, one, two, second]
 
 
 def test_a_result_belongs_to_the_nearest_earlier_call() -> None:
     early, late, answer = asking("a"), asking("a"), result("a")
 
-    found = repaired([user(), early, late, answer])
+    found = repair_history([user(), early, late, answer])
 
     assert contents(found)[2] == NO_RESULT
     assert found[3:] == [late, answer]
 
 
 def test_a_missing_result_is_said_to_be_missing() -> None:
-    [_, _, made, _] = repaired([user(), asking("a"), user()])
+    [_, _, made, _] = repair_history([user(), asking("a"), user()])
 
     assert made.message.text == NO_RESULT
-    assert (made.role, made.calls) == (Role.TOOL, ("a",))
+    assert (made.role, made.call_ids) == (Role.TOOL, ("a",))
 
 
 def test_orphans_and_second_results_are_dropped() -> None:
     records = [user(), result("x"), asking("a"), result("a", "kept"), result("a", "again")]
 
-    found = repaired_with_notes(records)
+    found = repair_with_notes(records)
 
     assert contents(found.records) == ["hi", "", "kept"]
     assert [(note.index, note.what) for note in found.notes] == [
-        (1, Change.DROPPED),
-        (4, Change.DROPPED),
+        (1, RepairKind.DROPPED),
+        (4, RepairKind.DROPPED),
     ]
 
 
@@ -158,51 +162,51 @@ def test_an_interim_result_makes_way_for_the_next() -> None:
     early, later = result("a", "queued", interim=True), result("a", "half", interim=True)
     final = result("a", "done")
 
-    assert contents(repaired([user(), asking("a"), early]))[2:] == ["queued"]
-    assert contents(repaired([user(), asking("a"), early, later]))[2:] == ["half"]
-    found = repaired_with_notes([user(), asking("a"), early, said("soon"), final, later])
+    assert contents(repair_history([user(), asking("a"), early]))[2:] == ["queued"]
+    assert contents(repair_history([user(), asking("a"), early, later]))[2:] == ["half"]
+    found = repair_with_notes([user(), asking("a"), early, said("soon"), final, later])
     assert contents(found.records)[2:] == ["done", "soon"]
-    assert [note.index for note in found.notes if note.what is Change.DROPPED] == [2, 5]
+    assert [note.index for note in found.notes if note.what is RepairKind.DROPPED] == [2, 5]
 
 
 def test_equal_ids_are_told_apart_together_with_their_results() -> None:
     records = [user(), asking("a", "a", ""), result("a", "1"), result("", "3"), result("a", "2")]
 
-    found = repaired(records)
+    found = repair_history(records)
 
     assert contents(found)[2:] == ["1", "2", "3"]
-    assert found[1].calls[0] == "a"
-    assert len(set(found[1].calls)) == 3
+    assert found[1].call_ids[0] == "a"
+    assert len(set(found[1].call_ids)) == 3
 
 
 def test_a_long_id_is_shortened_the_same_way_each_time() -> None:
     records = [user(), asking("x" * 99), result("x" * 99)]
 
-    one, other = repaired(records, OPENAI), repaired(records, OPENAI)
+    one, other = repair_history(records, OPENAI), repair_history(records, OPENAI)
 
-    assert one[1].calls == one[2].calls == other[1].calls
-    assert len(one[1].calls[0]) <= 40
+    assert one[1].call_ids == one[2].call_ids == other[1].call_ids
+    assert len(one[1].call_ids[0]) <= 40
 
 
 def test_a_user_is_stood_in_at_the_end_only_where_one_is_needed() -> None:
     records = [said("summary")]
 
-    assert contents(repaired(records, ZHIPU)) == ["summary", CONTINUE]
-    assert repaired(records, DEEPSEEK) == records
-    assert contents(repaired([], DEEPSEEK)) == [CONTINUE]
+    assert contents(repair_history(records, ZHIPU)) == ["summary", CONTINUE]
+    assert repair_history(records, DEEPSEEK) == records
+    assert contents(repair_history([], DEEPSEEK)) == [CONTINUE]
 
 
 def test_neighbours_are_merged_where_they_must_be() -> None:
     records = [user("1"), user("2"), said("3"), user(" "), said("4")]
 
-    found = repaired_with_notes(records, ZHIPU)
+    found = repair_with_notes(records, ZHIPU)
 
     assert contents(found.records) == ["1\n\n2", "3\n\n4"]
-    assert [note.index for note in found.notes if note.what is Change.MERGED] == [1, 4]
+    assert [note.index for note in found.notes if note.what is RepairKind.MERGED] == [1, 4]
 
 
 def test_repair_is_linear() -> None:
     records = [asking(*map(str, range(2_000))), *(result(str(i)) for i in range(1_999, -1, -1))]
     records += [result("nowhere")] * 20_000
 
-    assert len(repaired(records, DEEPSEEK)) == 2_001
+    assert len(repair_history(records, DEEPSEEK)) == 2_001

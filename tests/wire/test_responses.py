@@ -9,14 +9,14 @@ import pytest
 from agent_context.errors import BackendError, ErrorKind
 from agent_context.messages import FinishReason, Message, Usage
 from agent_context.stream_events import (
-    Assembly,
     ReasoningDelta,
+    StreamAccumulator,
     StreamEvent,
     TextDelta,
     ToolCallDelta,
     UsageReported,
 )
-from agent_context.wire.responses import ItemReader, completion_in, item_events_of, usage_in
+from agent_context.wire.responses import ResponsesReader, parse_completion, parse_event, parse_usage
 from agent_context.wire.sse import SseDecoder
 from tests.histories import call_item, message_item, reasoning_item
 from tests.wire.fixtures import payload
@@ -27,8 +27,8 @@ STREAMS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def read(*events: dict[str, Any]) -> tuple[ItemReader, list[StreamEvent]]:
-    reader = ItemReader("openai", "r1")
+def read(*events: dict[str, Any]) -> tuple[ResponsesReader, list[StreamEvent]]:
+    reader = ResponsesReader("openai", "r1")
     return reader, [found for event in events for found in reader.feed(event)]
 
 
@@ -92,7 +92,7 @@ def test_an_answer_in_phases_with_a_summary_in_parts() -> None:
     ]
     assert completion.message.extra["output_items"][0]["encrypted_content"] == "gAAA"
     assert completion.usage.cache_write_tokens == 20
-    assert Assembly.of(events).message().text == completion.message.text
+    assert StreamAccumulator.from_events(events).to_message().text == completion.message.text
 
 
 @pytest.mark.parametrize("name", list(STREAMS))
@@ -102,7 +102,7 @@ def test_a_stream_may_be_cut_anywhere(name: str, size: int) -> None:
         f"event: {event['type']}\r\ndata: {json.dumps(event)}\r\n\r\n".encode()
         for event in STREAMS[name]
     )
-    decoder, reader = SseDecoder(), ItemReader("openai", "r1")
+    decoder, reader = SseDecoder(), ResponsesReader("openai", "r1")
 
     events = [
         event
@@ -130,7 +130,7 @@ def test_what_comes_only_at_the_end_counts_as_much(name: str) -> None:
 def test_a_whole_answer() -> None:
     said = response(reasoning_item("openai", "hm"), message_item("hi"), usage={"input_tokens": 3})
 
-    completion = completion_in(said, vendor="openai")
+    completion = parse_completion(said, vendor="openai")
 
     assert (completion.message.text, completion.message.reasoning) == ("hi", "hm")
     assert completion.usage == Usage(input_tokens=3)
@@ -140,7 +140,7 @@ def test_a_whole_answer() -> None:
 def test_items_that_say_no_more_than_the_message_are_not_kept() -> None:
     plain = {**message_item("hi"), "phase": None}
 
-    assert completion_in(response(plain), vendor="openai").message.extra == {}
+    assert parse_completion(response(plain), vendor="openai").message.extra == {}
 
 
 def test_deltas_find_their_call_by_index_by_id_or_as_the_last() -> None:
@@ -248,7 +248,7 @@ def test_a_failure_in_the_stream_has_its_class(event: dict[str, Any], kind: str)
 
 
 def test_an_overflow_in_a_stream_of_status_200() -> None:
-    decoder, reader = SseDecoder(), ItemReader("openai")
+    decoder, reader = SseDecoder(), ResponsesReader("openai")
     found = [
         one for text in payload("oa-overflow-in-stream") for one in decoder.feed(text.encode())
     ]
@@ -269,13 +269,13 @@ def test_a_stream_that_only_stops_has_not_finished() -> None:
 @pytest.mark.parametrize("data", [b"<html>", b"[]", b"3"])
 def test_what_is_no_object_is_an_error(data: bytes) -> None:
     with pytest.raises(BackendError) as caught:
-        ItemReader("openai").read(data)
+        ResponsesReader("openai").read(data)
 
     assert caught.value.kind is ErrorKind.PROTOCOL
 
 
 def test_done_and_unknown_events_say_nothing() -> None:
-    reader = ItemReader("openai")
+    reader = ResponsesReader("openai")
 
     assert reader.read(b"[DONE]") == []
     assert reader.feed({"type": "response.web_search_call.searching", "output_index": 0}) == []
@@ -283,22 +283,22 @@ def test_done_and_unknown_events_say_nothing() -> None:
 
 
 def test_one_event_on_its_own() -> None:
-    assert item_events_of(delta("output_text", "a")) == (TextDelta("a"),)
-    assert item_events_of(item("added", call_item("a") | {"arguments": ""}, 3)) == (
+    assert parse_event(delta("output_text", "a")) == (TextDelta("a"),)
+    assert parse_event(item("added", call_item("a") | {"arguments": ""}, 3)) == (
         ToolCallDelta(3, "a", "f"),
     )
-    assert item_events_of(delta("function_call_arguments", "{", 3)) == (
+    assert parse_event(delta("function_call_arguments", "{", 3)) == (
         ToolCallDelta(3, arguments="{"),
     )
 
 
 def test_no_usage_is_none() -> None:
-    assert usage_in(None) is usage_in({}) is None
+    assert parse_usage(None) is parse_usage({}) is None
 
 
 def test_an_answer_that_is_none_is_an_error() -> None:
     with pytest.raises(BackendError) as caught:
-        completion_in({"choices": []}, vendor="openai")
+        parse_completion({"choices": []}, vendor="openai")
 
     assert caught.value.kind is ErrorKind.PROTOCOL
 

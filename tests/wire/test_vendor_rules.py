@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from agent_context.records import Record
-from agent_context.wire.rendering import Rendering
+from agent_context._context.stored_message import StoredMessage
+from agent_context.wire.rendering import RequestRenderer
 from agent_context_backends.chat_completions import ChatCompletionsBackend
-from agent_context_backends.compatible import VllmBackend
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
+from agent_context_backends.openai_compatible import VllmBackend
 from agent_context_backends.zhipu import ZhipuBackend
 from tests.histories import histories, zones_of
 from tests.wire.rules import deepseek_refuses
@@ -132,13 +132,13 @@ def test_zhipu_s_text_models_see_no_image() -> None:
     assert zhipu_refuses([user([TEXT, image()])], sees=True) == []
 
 
-def sent(records: list[Record], backend: ChatCompletionsBackend, model: str) -> Wire:
-    body = Rendering().body({}, zones_of(records), (), backend.dialect_of(model))
+def sent(records: list[StoredMessage], backend: ChatCompletionsBackend, model: str) -> Wire:
+    body = RequestRenderer().body({}, zones_of(records), (), backend.dialect_for(model))
     messages: Wire = json.loads(body)["messages"]
     return messages
 
 
-def refusals(records: list[Record]) -> dict[str, Any]:
+def refusals(records: list[StoredMessage]) -> dict[str, Any]:
     """What each vendor has against what is sent to it of this history."""
     return {
         "deepseek": deepseek_refuses(sent(records, DEEPSEEK, "deepseek-flash")),
@@ -151,7 +151,7 @@ def refusals(records: list[Record]) -> dict[str, Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(histories)
-def test_a_template_finds_no_system_message_but_the_first(records: list[Record]) -> None:
+def test_a_template_finds_no_system_message_but_the_first(records: list[StoredMessage]) -> None:
     roles = [message["role"] for message in sent(records, VllmBackend(), "m")]
 
     assert "system" not in roles[1:]
@@ -160,7 +160,7 @@ def test_a_template_finds_no_system_message_but_the_first(records: list[Record])
 
 @settings(max_examples=300, deadline=None)
 @given(histories)
-def test_every_vendor_accepts_what_is_sent_of_any_history(records: list[Record]) -> None:
+def test_every_vendor_accepts_what_is_sent_of_any_history(records: list[StoredMessage]) -> None:
     pytest.importorskip("deepseek_recipe")
 
     assert not any(refusals(records).values()), refusals(records)

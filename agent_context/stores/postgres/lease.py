@@ -12,13 +12,13 @@ from typing import Final
 from uuid import uuid4
 
 from agent_context.errors import StoreError
-from agent_context.stores.postgres.database import Database
+from agent_context.stores.postgres.connection_pool import ConnectionPool
 
 __all__ = ["Lease"]
 
 logger = logging.getLogger(__name__)
 
-BEATS: Final = 5
+RENEWALS_PER_LEASE: Final = 5
 """Renewals within the time of one lease."""
 
 # Only the server's clock counts. What dead processes left is no use to anybody.
@@ -40,7 +40,7 @@ delete from {s}.node where id = %(id)s
 class Lease:
     """Renewed by a thread of its own, from the first `hold` on."""
 
-    def __init__(self, database: Database, *, seconds: float, node: str | None) -> None:
+    def __init__(self, database: ConnectionPool, *, seconds: float, node: str | None) -> None:
         self.seconds = seconds
         # No two are ever the same: a process that starts again is not the one that it was.
         self.owner = f"{node or f'{socket.gethostname()}:{os.getpid()}'}:{uuid4().hex}"
@@ -55,14 +55,14 @@ class Lease:
         """Whether it was ever needed."""
         return self._renewed > float("-inf")
 
-    def hold(self) -> None:
+    def ensure(self) -> None:
         """Make sure that it runs, as far as this process can know. Raises `StoreUnavailable`."""
         if self.age() < self.seconds / 2:
             return
         with self._lock:
             if self.age() < self.seconds / 2:
                 return  # others waited for the same
-            self._beat()
+            self._renew_once()
             if self._thread is None and not self._ended.is_set():
                 self._thread = Thread(target=self._run, name="agent-context-lease", daemon=True)
                 self._thread.start()
@@ -94,9 +94,9 @@ class Lease:
 
     def _renew(self) -> None:
         failing = False
-        while not self._ended.wait(self.seconds / BEATS):
+        while not self._ended.wait(self.seconds / RENEWALS_PER_LEASE):
             try:
-                self._beat()
+                self._renew_once()
             except StoreError as error:
                 if not failing:
                     logger.warning("The lease of %s can't be renewed: %s", self.owner, error)
@@ -106,7 +106,7 @@ class Lease:
                     logger.warning("The lease of %s is renewed again", self.owner)
                 failing = False
 
-    def _beat(self) -> None:
+    def _renew_once(self) -> None:
         begun = time.monotonic()  # the lease begins later than this, never earlier
         self._database.run(
             lambda connection: connection.execute(

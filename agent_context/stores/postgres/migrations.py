@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from agent_context.errors import StoreCorrupt
-from agent_context.stores.postgres.database import Connection, Database, fetched
+from agent_context.stores.postgres.connection_pool import Connection, ConnectionPool, fetch_one
 
 __all__ = ["LATEST", "migrate", "prepare", "version"]
 
@@ -104,7 +104,7 @@ where m.newest >= v.base + pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 """
 
 
-def prepare(database: Database) -> None:
+def prepare(database: ConnectionPool) -> None:
     """Make the tables where there are none.
 
     Raises `StoreCorrupt` for tables of another version: to change those is not for whoever comes
@@ -123,21 +123,21 @@ def prepare(database: Database) -> None:
     database.run(lambda connection: connection.execute(database.sql(_REBASE)))
 
 
-def migrate(database: Database) -> int:
+def migrate(database: ConnectionPool) -> int:
     """Bring the tables to the latest version, all in one transaction; the version."""
     return database.run(lambda connection: _migrate(database, connection))
 
 
-def version(database: Database, connection: Connection) -> int | None:
+def version(database: ConnectionPool, connection: Connection) -> int | None:
     """The version of the tables that are there."""
-    [(exists,)] = fetched(connection, database.sql(_EXISTS), {"schema": database.schema})
+    [(exists,)] = fetch_one(connection, database.sql(_EXISTS), {"schema": database.schema})
     if not exists:
         return None
-    [(found,)] = fetched(connection, database.sql("select version from {s}.version"), {})
+    [(found,)] = fetch_one(connection, database.sql("select version from {s}.version"), {})
     return int(found)
 
 
-def _migrate(database: Database, connection: Connection) -> int:
+def _migrate(database: ConnectionPool, connection: Connection) -> int:
     with connection.transaction():
         # Released with the transaction: whoever waited here finds the work done.
         connection.execute(database.sql(_LOCK), {"schema": database.schema})
@@ -153,13 +153,13 @@ def _migrate(database: Database, connection: Connection) -> int:
     return LATEST
 
 
-def _make_schema(database: Database, connection: Connection) -> None:
+def _make_schema(database: ConnectionPool, connection: Connection) -> None:
     # Where an administrator has made it, nothing more is permitted to us, and needn't be.
-    if not fetched(connection, _SCHEMA.encode(), {"schema": database.schema}):
+    if not fetch_one(connection, _SCHEMA.encode(), {"schema": database.schema}):
         connection.execute(database.sql("create schema {s}"))
 
 
-def _newer(database: Database, found: int) -> StoreCorrupt:
+def _newer(database: ConnectionPool, found: int) -> StoreCorrupt:
     return StoreCorrupt(
         f"{database.where}: schema {database.schema} has version {found}, which is newer than"
         f" {LATEST}, the newest that this agent-context knows: install a newer one"

@@ -8,33 +8,31 @@ from threading import Lock
 from typing import Any, Final
 
 from agent_context.errors import InvalidOptions, StoreError
-from agent_context.stores.fence import checked_text
 from agent_context.stores.postgres import (
-    checking,
-    claims,
-    feeding,
+    append,
+    full_text,
+    health,
     migrations,
-    reading,
-    searching,
-    upkeep,
-    vacuuming,
-    writing,
+    queries,
+    rows,
+    vacuum,
 )
-from agent_context.stores.postgres.database import Database
+from agent_context.stores.postgres.connection_pool import ConnectionPool
 from agent_context.stores.postgres.lease import Lease
 from agent_context.stores.store import (
-    About,
     Claim,
+    ConversationInfo,
     Entry,
-    Fed,
-    Finding,
+    FeedEntry,
+    ForkOrigin,
+    HealthCheck,
     Log,
-    Parent,
-    Removed,
     Snapshot,
     Store,
+    VacuumResult,
     Write,
 )
+from agent_context.stores.write_check import check_text
 
 __all__ = ["PostgresStore"]
 
@@ -66,7 +64,7 @@ class PostgresStore(Store):
         """
         _check_positive("lease", lease)
         if node is not None:
-            checked_text("node", node)
+            check_text("node", node)
         self._database = _database(dsn, schema, connections, timeout)
         try:
             migrations.prepare(self._database)
@@ -96,62 +94,62 @@ class PostgresStore(Store):
         finally:
             database.close()
 
-    def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
-        checked_text("conversation id", conversation_id)
-        self._lease.hold()
-        return claims.claim(self._database, conversation_id, me=self._lease.owner, parent=parent)
+    def claim(self, conversation_id: str, *, parent: ForkOrigin | None = None) -> Claim:
+        check_text("conversation id", conversation_id)
+        self._lease.ensure()
+        return rows.claim(self._database, conversation_id, me=self._lease.owner, parent=parent)
 
     def release(self, conversation_id: str, epoch: int) -> None:
-        claims.release(self._database, conversation_id, epoch, me=self._lease.owner)
+        rows.release(self._database, conversation_id, epoch, me=self._lease.owner)
 
     def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
         # One at a time: so the feed has the entries of a conversation in their own order.
         with self._writing:
-            return writing.write(self._writer, batch)
+            return append.append(self._writer, batch)
 
     def save_snapshot(self, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
-        upkeep.save_snapshot(self._database, conversation_id, epoch, snapshot)
+        rows.save_snapshot(self._database, conversation_id, epoch, snapshot)
 
     def load(self, conversation_id: str, *, upto: int | None = None) -> Log:
-        return reading.load(self._database, conversation_id, upto=upto)
+        return queries.load(self._database, conversation_id, upto=upto)
 
     def entries(
         self, conversation_id: str, *, after: int = 0, upto: int | None = None, limit: int = 1000
     ) -> Sequence[Entry]:
-        return reading.entries(self._database, conversation_id, after=after, upto=upto, limit=limit)
+        return queries.entries(self._database, conversation_id, after=after, upto=upto, limit=limit)
 
-    def find(self, conversation_id: str, key: str) -> Entry | None:
-        return reading.find(self._database, conversation_id, key)
+    def find_by_key(self, conversation_id: str, key: str) -> Entry | None:
+        return queries.find_by_key(self._database, conversation_id, key)
 
-    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Fed]:
-        return feeding.feed(self._database, after=after, limit=limit)
+    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[FeedEntry]:
+        return queries.feed(self._database, after=after, limit=limit)
 
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
-        return searching.search(self._database, conversation_id, text, limit=limit)
+        return full_text.search(self._database, conversation_id, text, limit=limit)
 
-    def about(self, conversation_id: str) -> About | None:
-        return reading.about(self._database, conversation_id)
+    def info(self, conversation_id: str) -> ConversationInfo | None:
+        return queries.info(self._database, conversation_id)
 
-    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
-        return reading.conversations(self._database, after=after, limit=limit)
+    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[ConversationInfo]:
+        return queries.conversations(self._database, after=after, limit=limit)
 
-    def annotate(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
-        upkeep.annotate(self._database, conversation_id, metadata)
+    def set_metadata(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
+        rows.set_metadata(self._database, conversation_id, metadata)
 
-    def attach(self, conversation_id: str, name: str, payload: bytes | None) -> None:
-        upkeep.attach(self._database, conversation_id, name, payload)
+    def put_attachment(self, conversation_id: str, name: str, payload: bytes | None) -> None:
+        rows.put_attachment(self._database, conversation_id, name, payload)
 
-    def attached(self, conversation_id: str, name: str) -> bytes | None:
-        return upkeep.attached(self._database, conversation_id, name)
+    def get_attachment(self, conversation_id: str, name: str) -> bytes | None:
+        return rows.get_attachment(self._database, conversation_id, name)
 
     def delete(self, conversation_id: str) -> bool:
-        return upkeep.delete(self._database, conversation_id)
+        return rows.delete(self._database, conversation_id)
 
-    def vacuum(self, *, before: float | None = None) -> Removed:
-        return vacuuming.vacuum(self._database, before=before)
+    def vacuum(self, *, before: float | None = None) -> VacuumResult:
+        return vacuum.vacuum(self._database, before=before)
 
-    def check(self) -> Sequence[Finding]:
-        return checking.check(self._database, self._lease)
+    def health(self) -> Sequence[HealthCheck]:
+        return health.check_health(self._database, self._lease)
 
     def close(self) -> None:
         """Release all that this store owns, end its lease and its connections.
@@ -166,7 +164,7 @@ class PostgresStore(Store):
             self._lease.end()
 
 
-def _let_go(database: Database, writer: Database, lease: Lease) -> None:
+def _let_go(database: ConnectionPool, writer: ConnectionPool, lease: Lease) -> None:
     if database.at_home:
         database.close()
         writer.close()
@@ -175,11 +173,11 @@ def _let_go(database: Database, writer: Database, lease: Lease) -> None:
 
 def _database(
     dsn: str, schema: str, connections: int, timeout: float, *, marked: bool = False
-) -> Database:
-    checked_text("schema", schema)
+) -> ConnectionPool:
+    check_text("schema", schema)
     _check_positive("timeout", timeout)
     _check_positive("connections", connections)
-    return Database(dsn, schema=schema, limit=connections, timeout=timeout, marked=marked)
+    return ConnectionPool(dsn, schema=schema, limit=connections, timeout=timeout, marked=marked)
 
 
 def _check_positive(name: str, value: float) -> None:

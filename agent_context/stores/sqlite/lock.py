@@ -7,8 +7,8 @@ import sys
 import weakref
 from pathlib import Path
 
+from agent_context._runtime.fork_safety import on_fork_child
 from agent_context.errors import StoreUnavailable
-from agent_context.runtime.process import in_child
 
 if sys.platform == "win32":
     import msvcrt
@@ -64,4 +64,4 @@ def _let_go() -> None:
 
 
 _held = weakref.WeakSet()
-in_child(_let_go)
+on_fork_child(_let_go)

@@ -7,7 +7,7 @@ from typing import Final
 
 from agent_context.errors import StoreCorrupt
 
-__all__ = ["APPLICATION", "MIGRATIONS", "checked_version", "migrate"]
+__all__ = ["APPLICATION", "MIGRATIONS", "check_version", "migrate"]
 
 APPLICATION: Final = 0x41436F6E
 """Says in the file's head whose file it is."""
@@ -79,7 +79,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (FIRST,)
 """The statements that lead from one version to the next; a file says how many it has had."""
 
 
-def checked_version(connection: sqlite3.Connection, path: str) -> int:
+def check_version(connection: sqlite3.Connection, path: str) -> int:
     """The schema version of the file; 0 for an empty one. Raises `StoreCorrupt`."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()

@@ -12,47 +12,47 @@ from typing import Any
 from uuid import uuid4
 
 from agent_context.errors import Fenced, StoreError
-from agent_context.stores.fence import (
-    checked_text,
-    deleted,
-    fenced,
-    findable,
-    gone,
-    object_of,
-    unknown,
-)
-from agent_context.stores.sqlite.check import findings
-from agent_context.stores.sqlite.file import Connect, SqliteFile
-from agent_context.stores.sqlite.index import has_index, search
-from agent_context.stores.sqlite.rows import (
+from agent_context.stores.sqlite.append import RejectedWrite, append, last_position
+from agent_context.stores.sqlite.connection import Connect, SqliteFile
+from agent_context.stores.sqlite.full_text import has_index, search
+from agent_context.stores.sqlite.health import check_health
+from agent_context.stores.sqlite.queries import (
     ABOUT,
     ENTRY,
     Row,
-    about_of,
-    base_of,
-    entry_of,
-    fed_of,
-    log_of,
-    points_of,
-    readable,
-    row_of,
+    fetch_conversation,
+    fetch_log,
+    fetch_readable,
+    fork_points,
+    latest_snapshot_seq,
+    to_entries,
+    to_feed,
+    to_info,
 )
 from agent_context.stores.sqlite.vacuum import vacuum
-from agent_context.stores.sqlite.writing import Unwritable, last_position, written
 from agent_context.stores.store import (
-    About,
     Claim,
+    ConversationInfo,
     Entry,
-    Fed,
-    Finding,
+    FeedEntry,
+    ForkOrigin,
+    HealthCheck,
     Log,
-    Parent,
-    Removed,
     Snapshot,
     Store,
+    VacuumResult,
     Write,
 )
-from agent_context.stores.words import best
+from agent_context.stores.text_search import rank_entries
+from agent_context.stores.write_check import (
+    check_text,
+    deleted_conversation,
+    encode_metadata,
+    fenced_write,
+    searchable_or_empty,
+    state_unavailable,
+    unknown_conversation,
+)
 
 __all__ = ["SqliteStore"]
 
@@ -79,15 +79,15 @@ class SqliteStore(Store):
     def path(self) -> Path:
         return self._file.path
 
-    def claim(self, conversation_id: str, *, parent: Parent | None = None) -> Claim:
-        checked_text("conversation id", conversation_id)
-        with self._file.writing() as connection:
-            row = row_of(connection, conversation_id)
+    def claim(self, conversation_id: str, *, parent: ForkOrigin | None = None) -> Claim:
+        check_text("conversation id", conversation_id)
+        with self._file.write_transaction() as connection:
+            row = fetch_conversation(connection, conversation_id)
             if row is None:
                 self._make(connection, conversation_id, parent)
                 return Claim(1, 0)
             if row.deleted:
-                raise deleted(conversation_id)
+                raise deleted_conversation(conversation_id)
             connection.execute(
                 "UPDATE conversation SET epoch = epoch + 1, owner = ? WHERE num = ?",
                 (self._node, row.num),
@@ -98,10 +98,10 @@ class SqliteStore(Store):
             return Claim(row.epoch + 1, row.head, draft and draft[0])
 
     def release(self, conversation_id: str, epoch: int) -> None:
-        with self._file.writing() as connection:
+        with self._file.write_transaction() as connection:
             connection.execute(
                 "UPDATE conversation SET owner = NULL WHERE id = ? AND epoch = ?",
-                (findable(conversation_id), epoch),
+                (searchable_or_empty(conversation_id), epoch),
             )
 
     def write(self, batch: Sequence[Write]) -> Sequence[StoreError | None]:
@@ -109,16 +109,16 @@ class SqliteStore(Store):
         while True:
             try:
                 return self._write(batch, refused)
-            except Unwritable as failure:
+            except RejectedWrite as failure:
                 # The transaction is undone: once more, without this one.
                 refused[failure.index] = failure.error
 
     def save_snapshot(self, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
-        with self._file.writing() as connection:
-            row = row_of(connection, conversation_id)
+        with self._file.write_transaction() as connection:
+            row = fetch_conversation(connection, conversation_id)
             if row is None or row.deleted or row.epoch != epoch:
                 known = None if row is None or row.deleted else row.epoch
-                raise fenced(conversation_id, epoch, known)
+                raise fenced_write(conversation_id, epoch, known)
             if snapshot.seq > row.head:
                 raise Fenced(f"conversation {conversation_id} has no entry {snapshot.seq} yet")
             connection.execute(
@@ -128,15 +128,17 @@ class SqliteStore(Store):
             self._drop_old_snapshots(connection, row)
 
     def load(self, conversation_id: str, *, upto: int | None = None) -> Log:
-        with self._file.reading() as connection:
-            return log_of(connection, readable(connection, conversation_id, upto), conversation_id)
+        with self._file.read_transaction() as connection:
+            return fetch_log(
+                connection, fetch_readable(connection, conversation_id, upto), conversation_id
+            )
 
     def entries(
         self, conversation_id: str, *, after: int = 0, upto: int | None = None, limit: int = 1000
     ) -> Sequence[Entry]:
-        with self._file.reading() as connection:
-            row = readable(connection, conversation_id, upto)
-            return entry_of(
+        with self._file.read_transaction() as connection:
+            row = fetch_readable(connection, conversation_id, upto)
+            return to_entries(
                 connection.execute(
                     f"SELECT {ENTRY} FROM event WHERE conv = ? AND seq > ? AND seq <= ?"  # noqa: S608 - ours
                     " ORDER BY seq LIMIT ?",
@@ -144,21 +146,21 @@ class SqliteStore(Store):
                 )
             )
 
-    def find(self, conversation_id: str, key: str) -> Entry | None:
-        with self._file.reading() as connection:
+    def find_by_key(self, conversation_id: str, key: str) -> Entry | None:
+        with self._file.read_transaction() as connection:
             row = self._alive(connection, conversation_id)
             found = (
                 row
                 and connection.execute(
                     f"SELECT {ENTRY} FROM event WHERE conv = ? AND key = ?",  # noqa: S608 - ours
-                    (row.num, findable(key)),
+                    (row.num, searchable_or_empty(key)),
                 ).fetchone()
             )
             return Entry(*found) if found else None
 
-    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[Fed]:
-        with self._file.reading() as connection:
-            return fed_of(
+    def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[FeedEntry]:
+        with self._file.read_transaction() as connection:
+            return to_feed(
                 connection.execute(
                     f"SELECT pos, id, {ENTRY} FROM event JOIN conversation ON num = conv"  # noqa: S608 - ours
                     " WHERE pos > ? AND NOT deleted ORDER BY pos LIMIT ?",
@@ -167,37 +169,38 @@ class SqliteStore(Store):
             )
 
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
-        with self._file.reading() as connection:
-            row = readable(connection, conversation_id, None)
+        with self._file.read_transaction() as connection:
+            row = fetch_readable(connection, conversation_id, None)
             indexed = has_index(connection)
         if indexed:
             return search(self._file, row, text, limit=max(limit, 0))
-        return best(self.entries(conversation_id, limit=row.head), text, limit=limit)
+        return rank_entries(self.entries(conversation_id, limit=row.head), text, limit=limit)
 
-    def about(self, conversation_id: str) -> About | None:
-        with self._file.reading() as connection:
+    def info(self, conversation_id: str) -> ConversationInfo | None:
+        with self._file.read_transaction() as connection:
             row = self._alive(connection, conversation_id)
             found = row and connection.execute(f"{ABOUT} AND c.num = ?", (row.num,)).fetchone()
-            return about_of(found) if found else None
+            return to_info(found) if found else None
 
-    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[About]:
-        with self._file.reading() as connection:
+    def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[ConversationInfo]:
+        with self._file.read_transaction() as connection:
             found = connection.execute(
-                f"{ABOUT} AND c.id > ? ORDER BY c.id LIMIT ?", (findable(after), max(limit, 0))
+                f"{ABOUT} AND c.id > ? ORDER BY c.id LIMIT ?",
+                (searchable_or_empty(after), max(limit, 0)),
             )
-            return tuple(map(about_of, found))
+            return tuple(map(to_info, found))
 
-    def annotate(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
-        encoded = object_of(metadata)
-        with self._file.writing() as connection:
+    def set_metadata(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
+        encoded = encode_metadata(metadata)
+        with self._file.write_transaction() as connection:
             row = self._known(connection, conversation_id)
             connection.execute(
                 "UPDATE conversation SET metadata = ? WHERE num = ?", (encoded, row.num)
             )
 
-    def attach(self, conversation_id: str, name: str, payload: bytes | None) -> None:
-        checked_text("attachment", name)
-        with self._file.writing() as connection:
+    def put_attachment(self, conversation_id: str, name: str, payload: bytes | None) -> None:
+        check_text("attachment", name)
+        with self._file.write_transaction() as connection:
             row = self._known(connection, conversation_id)
             if payload is None:
                 connection.execute(
@@ -209,20 +212,20 @@ class SqliteStore(Store):
                     (row.num, name, payload),
                 )
 
-    def attached(self, conversation_id: str, name: str) -> bytes | None:
-        with self._file.reading() as connection:
+    def get_attachment(self, conversation_id: str, name: str) -> bytes | None:
+        with self._file.read_transaction() as connection:
             row = self._alive(connection, conversation_id)
             found = (
                 row
                 and connection.execute(
                     "SELECT payload FROM attachment WHERE conv = ? AND name = ?",
-                    (row.num, findable(name)),
+                    (row.num, searchable_or_empty(name)),
                 ).fetchone()
             )
             return found[0] if found else None
 
     def delete(self, conversation_id: str) -> bool:
-        with self._file.writing() as connection:
+        with self._file.write_transaction() as connection:
             row = self._alive(connection, conversation_id)
             if row is None:
                 return False
@@ -234,11 +237,11 @@ class SqliteStore(Store):
             connection.execute("DELETE FROM draft WHERE conv = ?", (row.num,))
             return True
 
-    def vacuum(self, *, before: float | None = None) -> Removed:
+    def vacuum(self, *, before: float | None = None) -> VacuumResult:
         return vacuum(self._file, before)
 
-    def check(self) -> Sequence[Finding]:
-        return findings(self._file)
+    def health(self) -> Sequence[HealthCheck]:
+        return check_health(self._file)
 
     def close(self) -> None:
         self._file.close()
@@ -246,22 +249,22 @@ class SqliteStore(Store):
     def _write(
         self, batch: Sequence[Write], refused: Mapping[int, StoreError]
     ) -> Sequence[StoreError | None]:
-        with self._file.writing() as connection:
+        with self._file.write_transaction() as connection:
             position = last_position(connection)
             answers: list[StoreError | None] = []
             for index, write in enumerate(batch):
                 answer = refused.get(index)
                 if answer is None:
-                    answer = written(connection, write, position, index)
+                    answer = append(connection, write, position, index)
                 if answer is None:
                     position += len(write.entries)
                 answers.append(answer)
             return answers
 
     def _make(
-        self, connection: sqlite3.Connection, conversation_id: str, parent: Parent | None
+        self, connection: sqlite3.Connection, conversation_id: str, parent: ForkOrigin | None
     ) -> None:
-        above = None if parent is None else self._checked_parent(connection, parent)
+        above = None if parent is None else self._check_parent(connection, parent)
         now = time.time()
         connection.execute(
             "INSERT INTO conversation(id, epoch, owner, created_at, updated_at, parent, parent_seq)"
@@ -269,22 +272,22 @@ class SqliteStore(Store):
             (conversation_id, self._node, now, now, above, parent and parent.seq),
         )
 
-    def _checked_parent(self, connection: sqlite3.Connection, parent: Parent) -> int:
+    def _check_parent(self, connection: sqlite3.Connection, parent: ForkOrigin) -> int:
         row = self._known(connection, parent.id)
         if not 0 <= parent.seq <= row.head:
-            raise gone(parent)
-        after = base_of(connection, row.num, parent.seq) or 0
+            raise state_unavailable(parent)
+        after = latest_snapshot_seq(connection, row.num, parent.seq) or 0
         (count,) = connection.execute(
             "SELECT count(*) FROM event WHERE conv = ? AND seq > ? AND seq <= ?",
             (row.num, after, parent.seq),
         ).fetchone()
         if count != parent.seq - after:
-            raise gone(parent)
+            raise state_unavailable(parent)
         return row.num
 
     def _drop_old_snapshots(self, connection: sqlite3.Connection, row: Row) -> None:
-        ends = (*points_of(connection, row.num), row.head)
-        wanted = {base_of(connection, row.num, end) for end in ends}
+        ends = (*fork_points(connection, row.num), row.head)
+        wanted = {latest_snapshot_seq(connection, row.num, end) for end in ends}
         kept = connection.execute("SELECT seq FROM snapshot WHERE conv = ?", (row.num,)).fetchall()
         for (seq,) in kept:
             if seq not in wanted:
@@ -293,11 +296,11 @@ class SqliteStore(Store):
                 )
 
     def _alive(self, connection: sqlite3.Connection, conversation_id: str) -> Row | None:
-        row = row_of(connection, conversation_id)
+        row = fetch_conversation(connection, conversation_id)
         return None if row is None or row.deleted else row
 
     def _known(self, connection: sqlite3.Connection, conversation_id: str) -> Row:
         row = self._alive(connection, conversation_id)
         if row is None:
-            raise unknown(conversation_id)
+            raise unknown_conversation(conversation_id)
         return row

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 
-from agent_context.stores.sqlite.file import SqliteFile
-from agent_context.stores.sqlite.index import forget_index
-from agent_context.stores.sqlite.rows import base_of, points_of
-from agent_context.stores.store import Removed
+from agent_context.stores.sqlite.connection import SqliteFile
+from agent_context.stores.sqlite.full_text import forget_index
+from agent_context.stores.sqlite.queries import fork_points, latest_snapshot_seq
+from agent_context.stores.store import VacuumResult
 
 __all__ = ["vacuum"]
 
@@ -21,31 +21,31 @@ Range = tuple[int, int]
 """Entries from the first number to the second, both included."""
 
 
-def vacuum(file: SqliteFile, before: float | None) -> Removed:
+def vacuum(file: SqliteFile, before: float | None) -> VacuumResult:
     """Remove conversation by conversation, so that writers need not wait for all of it."""
     conversations = entries = 0
     for num in _numbers(file, "SELECT num FROM conversation WHERE deleted AND NOT emptied"):
-        count = _emptied(file, num)
+        count = _find_emptied(file, num)
         conversations += count is not None
         entries += count or 0
     if before is not None:
         for num in _numbers(file, _SHORTENED, before):
-            entries += _shortened(file, num, before)
+            entries += _find_shortened(file, num, before)
     if conversations or entries:
         forget_index(file)
         _shrink(file)
-    return Removed(conversations, entries)
+    return VacuumResult(conversations, entries)
 
 
 def _numbers(file: SqliteFile, query: str, *params: float) -> list[int]:
-    with file.reading() as connection:
+    with file.read_transaction() as connection:
         return [num for (num,) in connection.execute(query, params)]
 
 
-def _emptied(file: SqliteFile, num: int) -> int | None:
+def _find_emptied(file: SqliteFile, num: int) -> int | None:
     """How many entries of a deleted conversation were removed; None if forks need it."""
-    with file.writing() as connection:
-        if points_of(connection, num):
+    with file.write_transaction() as connection:
+        if fork_points(connection, num):
             return None
         count = _remove(connection, num, [(0, _head(connection, num))])
         for table in ("snapshot", "draft", "attachment"):
@@ -56,13 +56,13 @@ def _emptied(file: SqliteFile, num: int) -> int | None:
         return count
 
 
-def _shortened(file: SqliteFile, num: int, before: float) -> int:
+def _find_shortened(file: SqliteFile, num: int, before: float) -> int:
     """How many entries from before then were removed that a snapshot stands for."""
-    with file.writing() as connection:
+    with file.write_transaction() as connection:
         (alive,) = connection.execute(
             "SELECT NOT deleted FROM conversation WHERE num = ?", (num,)
         ).fetchone()
-        newest = base_of(connection, num, _head(connection, num))
+        newest = latest_snapshot_seq(connection, num, _head(connection, num))
         if not alive or newest is None:
             return 0
         (young,) = connection.execute(
@@ -70,8 +70,10 @@ def _shortened(file: SqliteFile, num: int, before: float) -> int:
             (num, newest, before),
         ).fetchone()
         last = newest if young is None else young - 1
-        points = points_of(connection, num)
-        needed = [((base_of(connection, num, point) or 0) + 1, point) for point in points]
+        points = fork_points(connection, num)
+        needed = [
+            ((latest_snapshot_seq(connection, num, point) or 0) + 1, point) for point in points
+        ]
         return _remove(connection, num, _between(needed, last))
 
 
@@ -107,7 +109,7 @@ def _head(connection: sqlite3.Connection, num: int) -> int:
 
 def _shrink(file: SqliteFile) -> None:
     """Give the room back to the system, and write over what the log still holds."""
-    with file.alone() as connection:
+    with file.writer_connection() as connection:
         # As a script: it works page by page, and `execute` takes one step only.
         connection.executescript("PRAGMA incremental_vacuum")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from agent_context.errors import InvalidOptions
-from agent_context.tools.elsewhere import look_at
+from agent_context.tools.offload import retrieve_exception
 
 if TYPE_CHECKING:
     from mcp import Client
 
-__all__ = ["Connection", "Lost", "Where"]
+__all__ = ["Connection", "ConnectionLost", "ServerAddress"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _GRACE: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class ServerAddress:
     """Where a server is: a program to start, or an address."""
 
     command: Sequence[str] = ()
@@ -46,21 +46,21 @@ class Where:
         return self.url or self.command[0]
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The server is gone, or can't be reached. Whether it had done what was asked is unknown."""
 
 
 class Connection:
     """A client in a task of its own: it has to be left where it was entered."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: ServerAddress) -> None:
         self._where = where
         self._leave = asyncio.Event()
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._life = asyncio.create_task(self._live())
 
     @classmethod
-    async def open(cls, where: Where, *, timeout: float) -> Connection:
+    async def open(cls, where: ServerAddress, *, timeout: float) -> Connection:
         """Connect. Raises `Lost`."""
         connection = cls(where)
         try:
@@ -68,7 +68,7 @@ class Connection:
                 await asyncio.shield(connection._client)
         except TimeoutError as error:
             await connection.close()
-            raise Lost(f"no answer within {timeout:g} s") from error
+            raise ConnectionLost(f"no answer within {timeout:g} s") from error
         except BaseException:
             await connection.close()
             raise
@@ -84,21 +84,21 @@ class Connection:
         """Whether nothing is known to the contrary."""
         return not self._life.done()
 
-    async def during(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns, if the connection lives as long. Raises `Lost`."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 
         task = asyncio.ensure_future(work)
-        task.add_done_callback(look_at)
+        task.add_done_callback(retrieve_exception)
         try:
             await asyncio.wait({task, self._life}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise Lost("it is gone")
+                raise ConnectionLost("it is gone")
             return task.result()
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise Lost("it is gone") from error
+                raise ConnectionLost("it is gone") from error
             raise
         finally:
             task.cancel()
@@ -112,12 +112,12 @@ class Connection:
 
     async def _live(self) -> None:
         try:
-            async with _entered(self._where) as client:
+            async with _enter(self._where) as client:
                 self._client.set_result(client)
                 await self._leave.wait()
         except Exception as error:  # noqa: BLE001 - a group of whatever the transport met
             if not self._client.done():
-                self._client.set_exception(Lost(_first(error)))
+                self._client.set_exception(ConnectionLost(_first(error)))
                 # Whoever opened it may have left already.
                 self._client.exception()
             else:
@@ -134,7 +134,7 @@ def _first(error: BaseException) -> str:
 
 
 @asynccontextmanager
-async def _entered(where: Where) -> AsyncGenerator[Client]:
+async def _enter(where: ServerAddress) -> AsyncGenerator[Client]:
     from mcp import Client, StdioServerParameters
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client

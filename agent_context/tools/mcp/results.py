@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from agent_context.messages import ImagePart, OtherPart, Part, TextPart
+from agent_context.messages import ImagePart, OpaquePart, Part, TextPart
 
 if TYPE_CHECKING:
     from mcp_types import BlobResourceContents, CallToolResult, ContentBlock, TextResourceContents
@@ -29,7 +29,7 @@ def _part(block: ContentBlock) -> Part:
         case "audio":
             kind = block.mime_type.rpartition("/")[2]
             sound = {"data": block.data, "format": kind}
-            return OtherPart(data={"type": "input_audio", "input_audio": sound})
+            return OpaquePart(data={"type": "input_audio", "input_audio": sound})
         case "resource":
             return _resource(block.resource)
         case "resource_link":

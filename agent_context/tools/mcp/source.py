@@ -16,11 +16,11 @@ from pydantic import Field
 from agent_context.errors import InvalidOptions, ToolError
 from agent_context.messages import Part
 from agent_context.tools.arguments import read_object
-from agent_context.tools.base import Approval, CallableTool, ToolContext
-from agent_context.tools.elsewhere import LoopGone, elsewhere
-from agent_context.tools.mcp.connection import Connection, Lost, Where
+from agent_context.tools.mcp.connection import Connection, ConnectionLost, ServerAddress
 from agent_context.tools.mcp.results import parts_of_result
-from agent_context.tools.schema import tidy_schema
+from agent_context.tools.offload import LoopClosed, run_on_loop
+from agent_context.tools.schema import strip_titles
+from agent_context.tools.tool import ApprovalPolicy, CallableTool, ToolContext
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -39,9 +39,9 @@ class McpTool(CallableTool):
 
     source: Any = Field(exclude=True, repr=False)
     """The `McpTools` that it belongs to."""
-    original: str = Field(exclude=True)
+    server_name: str = Field(exclude=True)
     """The server's own name for it."""
-    repeatable: bool = Field(default=False, exclude=True)
+    idempotent: bool = Field(default=False, exclude=True)
     """Whether the server says that calling it twice does no more than calling it once."""
 
     async def call(self, arguments: str, context: ToolContext) -> object:
@@ -68,7 +68,7 @@ class McpTools:
         prefix: str = "",
         allow: Collection[str] | None = None,
         timeout: float | None = None,
-        approval: Approval = "never",
+        approval: ApprovalPolicy = "never",
     ) -> None:
         """Say where the server is, and which of its tools are wanted.
 
@@ -87,7 +87,9 @@ class McpTools:
         Raises:
             InvalidOptions: there are both a command and a url, or neither.
         """
-        self._where = Where(command=command, url=url, env=env or {}, cwd=cwd, headers=headers or {})
+        self._where = ServerAddress(
+            command=command, url=url, env=env or {}, cwd=cwd, headers=headers or {}
+        )
         self._prefix = prefix
         self._allow = allow
         self._settings: dict[str, Any] = {"timeout": timeout, "approval": approval}
@@ -102,16 +104,16 @@ class McpTools:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         try:
-            connection = await self._connected()
-        except Lost as error:
+            connection = await self._connect()
+        except ConnectionLost as error:
             raise InvalidOptions(
                 f"MCP server {self._where} can't be reached ({error}); is it there, does it run?"
             ) from error
         try:
-            self.tools = self._chosen(await connection.during(_listed(connection)))
+            self.tools = self._chosen(await connection.run_while_connected(_list_tools(connection)))
             self.instructions = connection.client.instructions
         except BaseException:
-            await self._dropped(connection)
+            await self._drop(connection)
             raise
         return self
 
@@ -123,7 +125,7 @@ class McpTools:
     ) -> None:
         self._loop = None
         if self._connection is not None:
-            await self._dropped(self._connection)
+            await self._drop(self._connection)
 
     async def call(
         self, tool: McpTool, arguments: Mapping[str, Any], context: ToolContext
@@ -135,8 +137,8 @@ class McpTools:
         if self._loop is asyncio.get_running_loop():
             return await work()
         try:
-            return await elsewhere(work, self._loop, contextvars.copy_context())
-        except LoopGone as error:
+            return await run_on_loop(work, self._loop, contextvars.copy_context())
+        except LoopClosed as error:
             raise ToolError(f"MCP server {self._where} was closed by the program.") from error
 
     async def _call(
@@ -145,7 +147,7 @@ class McpTools:
         from mcp import MCPError
 
         try:
-            result = await self._asked(tool, arguments, context)
+            result = await self._request(tool, arguments, context)
         except MCPError as error:
             raise ToolError(f"{tool.name} failed: {error.message}") from error
         parts = parts_of_result(result)
@@ -154,51 +156,53 @@ class McpTools:
             raise ToolError(text or f"{tool.name} failed, and the server doesn't say why.")
         return parts
 
-    async def _asked(
+    async def _request(
         self, tool: McpTool, arguments: Mapping[str, Any], context: ToolContext
     ) -> CallToolResult:
         try:
-            return await self._tried(tool, arguments, context)
-        except Lost as error:
-            if not tool.repeatable:
+            return await self._try(tool, arguments, context)
+        except ConnectionLost as error:
+            if not tool.idempotent:
                 raise ToolError(
                     f"MCP server {self._where} was lost during the call of {tool.name}: {error}. "
                     "The call may have been carried out or not; look before you repeat it. The "
                     "server is connected to anew for the next call."
                 ) from error
         try:
-            return await self._tried(tool, arguments, context)
-        except Lost as error:
+            return await self._try(tool, arguments, context)
+        except ConnectionLost as error:
             raise ToolError(
                 f"MCP server {self._where} was lost again during the call of {tool.name}: {error}."
             ) from error
 
-    async def _tried(
+    async def _try(
         self, tool: McpTool, arguments: Mapping[str, Any], context: ToolContext
     ) -> CallToolResult:
         try:
-            connection = await self._connected()
-        except Lost as error:
+            connection = await self._connect()
+        except ConnectionLost as error:
             raise ToolError(f"MCP server {self._where} can't be reached: {error}.") from error
 
         async def heard(progress: float, total: float | None, message: str | None) -> None:
             share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
             context.report(message or share)
 
-        asked = connection.client.call_tool(tool.original, dict(arguments), progress_callback=heard)
+        asked = connection.client.call_tool(
+            tool.server_name, dict(arguments), progress_callback=heard
+        )
         try:
-            return await connection.during(asked)
-        except Lost:
-            await self._dropped(connection)
+            return await connection.run_while_connected(asked)
+        except ConnectionLost:
+            await self._drop(connection)
             raise
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         async with self._connecting:
             if self._connection is None or not self._connection.alive:
                 self._connection = await Connection.open(self._where, timeout=_PATIENCE)
             return self._connection
 
-    async def _dropped(self, connection: Connection) -> None:
+    async def _drop(self, connection: Connection) -> None:
         if self._connection is connection:
             self._connection = None
         await connection.close()
@@ -219,15 +223,15 @@ class McpTools:
         return McpTool(
             name=_FORBIDDEN.sub("_", f"{self._prefix}{item.name}")[:_LONGEST_NAME],
             description=item.description or item.title or "",
-            parameters={"properties": {}, **tidy_schema(item.input_schema)},
+            parameters={"properties": {}, **strip_titles(item.input_schema)},
             source=self,
-            original=item.name,
-            repeatable=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
+            server_name=item.name,
+            idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
             **self._settings,
         )
 
 
-async def _listed(connection: Connection) -> list[ServersTool]:
+async def _list_tools(connection: Connection) -> list[ServersTool]:
     page = await connection.client.list_tools()
     tools = list(page.tools)
     while page.next_cursor is not None:

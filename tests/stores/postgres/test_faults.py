@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from agent_context.errors import Fenced, StoreCorrupt, StoreError, StoreUnavailable
-from agent_context.stores.access import Access
 from agent_context.stores.postgres import PostgresStore
+from agent_context.stores.writer import StoreExecutor
 from tests.stores.material import texts, write
 from tests.stores.postgres.conftest import OpenStore
 from tests.support.postgres import Admin
@@ -41,7 +41,7 @@ def test_a_stopped_server_loses_nothing_that_was_acknowledged(
     open_store: OpenStore, schema: str, admin: Admin
 ) -> None:
     store = open_store(connections=3)
-    access, names = Access(store), [f"c{number}" for number in range(8)]
+    access, names = StoreExecutor(store), [f"c{number}" for number in range(8)]
     epochs = {name: store.claim(name).epoch for name in names}
 
     def fill(name: str) -> None:
@@ -156,7 +156,7 @@ def test_more_readers_than_connections_take_turns(open_store: OpenStore) -> None
     store.claim("a")
 
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda _: store.about("a"), range(50)))
+        found = list(threads.map(lambda _: store.info("a"), range(50)))
 
     assert None not in found
 
@@ -164,9 +164,9 @@ def test_more_readers_than_connections_take_turns(open_store: OpenStore) -> None
 def test_a_store_whose_connections_are_all_busy_says_so(open_store: OpenStore) -> None:
     store = open_store(connections=1, timeout=0.1)
     with store._database._slots, pytest.raises(StoreUnavailable, match="all 1 connections"):
-        store.about("a")
+        store.info("a")
 
-    assert store.about("a") is None
+    assert store.info("a") is None
 
 
 def test_a_schema_that_was_dropped_is_corrupt(

@@ -8,7 +8,7 @@ from threading import Event
 import psycopg
 
 from agent_context.stores.postgres import PostgresStore
-from agent_context.stores.store import Fed
+from agent_context.stores.store import FeedEntry
 from tests.stores.material import write
 from tests.stores.postgres.conftest import OpenStore
 from tests.stores.postgres.test_faults import waiting
@@ -96,8 +96,8 @@ def fill(store: PostgresStore, name: str) -> None:
         assert store.write(batch) == [None] * 3
 
 
-def follow(store: PostgresStore, over: Event) -> list[Fed]:
-    read = list[Fed]()
+def follow(store: PostgresStore, over: Event) -> list[FeedEntry]:
+    read = list[FeedEntry]()
     while True:
         last = over.is_set()
         found = store.feed(after=read[-1].position if read else 0)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent_context.errors import Fenced, OwnedElsewhere
+from agent_context.errors import Fenced, OwnedByAnotherProcess
 from agent_context.stores.postgres import PostgresStore
 from tests.stores.material import texts, write
 from tests.stores.postgres.conftest import OpenStore
@@ -20,7 +20,7 @@ def test_nobody_else_may_claim_while_the_owner_lives(open_store: OpenStore) -> N
     owner, other = open_store(node="one"), open_store()
     owner.claim("a")
 
-    with pytest.raises(OwnedElsewhere) as raised:
+    with pytest.raises(OwnedByAnotherProcess) as raised:
         other.claim("a")
 
     assert raised.value.owner.startswith("one:")
@@ -30,7 +30,7 @@ def test_nobody_else_may_claim_while_the_owner_lives(open_store: OpenStore) -> N
 def test_no_two_stores_are_the_same_owner(open_store: OpenStore) -> None:
     open_store(node="one").claim("a")
 
-    with pytest.raises(OwnedElsewhere):
+    with pytest.raises(OwnedByAnotherProcess):
         open_store(node="one").claim("a")
 
 
@@ -87,7 +87,7 @@ def test_of_many_who_take_over_one_does(open_store: OpenStore, schema: str, admi
 def claimed(store: PostgresStore) -> int | None:
     try:
         return store.claim("a").epoch
-    except OwnedElsewhere:
+    except OwnedByAnotherProcess:
         return None
 
 
@@ -101,7 +101,7 @@ def test_a_lease_that_is_over_is_renewed_by_the_next_claim(
 
     owner.claim("b")
 
-    with pytest.raises(OwnedElsewhere):
+    with pytest.raises(OwnedByAnotherProcess):
         other.claim("a")
 
 
@@ -127,7 +127,7 @@ def test_a_lease_outlives_its_connection(open_store: OpenStore, schema: str, adm
 def test_a_store_that_only_reads_has_no_lease(
     store: PostgresStore, schema: str, admin: Admin
 ) -> None:
-    store.about("a")
+    store.info("a")
 
     assert admin.execute(f"select count(*) from {schema}.node".encode()).fetchone() == (0,)
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-from agent_context.errors import OwnedElsewhere
-from agent_context.stores.access import Access
+from agent_context.errors import OwnedByAnotherProcess
 from agent_context.stores.postgres import PostgresStore
+from agent_context.stores.writer import StoreExecutor
 from tests.stores.postgres.conftest import OpenStore
 from tests.support.appender import following
 from tests.support.appenders import Appender, Fact
@@ -96,7 +96,7 @@ def test_what_a_killed_server_acknowledged_is_kept(
     times: int, server: PostgresServer, open_store: OpenStore
 ) -> None:
     store = open_store(server.dsn)
-    access, names = Access(store, patience=60), [f"c{number}" for number in range(8)]
+    access, names = StoreExecutor(store, patience=60), [f"c{number}" for number in range(8)]
     epochs = {name: store.claim(name).epoch for name in names}
     over, acked = Event(), Semaphore(0)
 
@@ -174,6 +174,6 @@ def holds(logs: dict[str, list[Row]], fact: Fact) -> bool:
 def can_claim(store: PostgresStore, conversation: str) -> bool:
     try:
         claim = store.claim(conversation)
-    except OwnedElsewhere:
+    except OwnedByAnotherProcess:
         return False
     return claim.head == len(rows(store, conversation))

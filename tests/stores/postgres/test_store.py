@@ -11,6 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
+from agent_context._runtime.fork_safety import ProcessToken
 from agent_context.errors import (
     ConversationClosed,
     Fenced,
@@ -20,7 +21,6 @@ from agent_context.errors import (
     StoreUnavailable,
     UnknownConversation,
 )
-from agent_context.runtime.process import Process
 from agent_context.stores.postgres import PostgresStore, migrations
 from agent_context.stores.store import Entry, Snapshot, Write
 from tests.stores.material import entry, texts, write
@@ -33,14 +33,14 @@ def test_a_new_database_gets_its_tables(open_store: OpenStore) -> None:
     first = open_store()
     first.claim("a")
 
-    assert open_store().about("a") is not None
+    assert open_store().info("a") is not None
 
 
 def test_many_may_open_a_new_database_at_once(open_store: OpenStore) -> None:
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(lambda _: open_store(), range(8)))
 
-    assert [store.about("a") for store in stores] == [None] * 8
+    assert [store.info("a") for store in stores] == [None] * 8
 
 
 def test_without_psycopg_it_says_what_to_install() -> None:
@@ -207,8 +207,10 @@ def test_one_bad_write_does_not_hurt_the_others(store: PostgresStore) -> None:
 def test_what_can_t_be_kept_can_t_be_found(name: str, store: PostgresStore) -> None:
     store.claim("a")
 
-    assert (store.about(name), store.find(name, "k"), store.attached(name, "n")) == (None,) * 3
-    assert (store.find("a", name), store.attached("a", name), store.delete(name)) == (
+    assert (store.info(name), store.find_by_key(name, "k"), store.get_attachment(name, "n")) == (
+        None,
+    ) * 3
+    assert (store.find_by_key("a", name), store.get_attachment("a", name), store.delete(name)) == (
         None,
         None,
         False,
@@ -245,7 +247,7 @@ def test_a_batch_too_large_for_one_transaction_is_refused(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.claim("a")
-    monkeypatch.setattr("agent_context.stores.postgres.writing._MOST", 1)
+    monkeypatch.setattr("agent_context.stores.postgres.append._MOST", 1)
 
     with pytest.raises(StoreError, match="at most"):
         store.write([write("a", 0, "one", "two")])
@@ -256,7 +258,7 @@ def test_commits_are_durable_even_if_the_database_would_rather_not(
 ) -> None:
     lazy = make_conninfo(dsn, options="-c synchronous_commit=off")
 
-    found = {finding.name: finding for finding in open_store(lazy).check()}
+    found = {finding.name: finding for finding in open_store(lazy).health()}
 
     assert found["durability"].ok
     assert "synchronous_commit on" in found["durability"].text
@@ -265,7 +267,7 @@ def test_commits_are_durable_even_if_the_database_would_rather_not(
 def test_a_check_of_a_healthy_server_finds_no_fault(store: PostgresStore) -> None:
     store.claim("a")
 
-    findings = {finding.name: finding for finding in store.check()}
+    findings = {finding.name: finding for finding in store.health()}
 
     assert {"server", "schema", "durability", "clock", "commit", "lease"} <= set(findings)
     assert findings["schema"].ok
@@ -318,14 +320,14 @@ def test_a_snapshot_that_comes_late_takes_nobody_s_place(
 def test_a_store_is_of_no_use_to_a_forked_child(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Process, "current", Process())
+    monkeypatch.setattr(ProcessToken, "current", ProcessToken())
 
     with pytest.raises(ConversationClosed, match="spawn"):
-        store.about("a")
+        store.info("a")
     store.close()
 
     monkeypatch.undo()
-    assert store.about("a") is None
+    assert store.info("a") is None
 
 
 def test_a_closed_store_says_so(open_store: OpenStore) -> None:

@@ -1,0 +1,69 @@
+"""How a conversation goes, as it was started or told since. Forks share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from agent_context._validation import check_type
+from agent_context.backend import ContextBackend
+from agent_context.compression.hook import CompressionHook
+from agent_context.compression.pipeline import default_strategy
+from agent_context.compression.strategy import Strategy
+from agent_context.events import ChangeEvent
+from agent_context.messages import Message
+from agent_context.options import SendOptions
+
+__all__ = ["ActorConfig", "ConversationConfig"]
+
+
+# One for all conversations that are started without their own.
+_NO_OPTIONS = SendOptions()
+_TIERED = default_strategy()
+
+
+@dataclass(frozen=True, slots=True)
+class ActorConfig:
+    """The model, the usual options, and how to compress."""
+
+    backend: ContextBackend
+    options: SendOptions
+    strategy: Strategy
+    editor: CompressionHook | None
+
+    @staticmethod
+    def of(
+        backend: ContextBackend,
+        options: SendOptions | None,
+        strategy: Strategy | None,
+        editor: CompressionHook | None,
+    ) -> ActorConfig:
+        """The config, the usual ones for None. Raises `UsageError`."""
+        return ActorConfig(
+            check_type("backend", backend, ContextBackend),
+            check_type("options", options or _NO_OPTIONS, SendOptions),
+            check_type("compression", strategy or _TIERED, Strategy),
+            editor,
+        )
+
+    def using(self, backend: ContextBackend, options: SendOptions) -> ActorConfig:
+        """With another backend, and without the usual options that were for the model so far."""
+        meant: dict[str, object] = {"model": None, "context_window": None, "extra": {}}
+        usual = options.merged_over(self.options.model_copy(update=meant))
+        return replace(self, backend=backend, options=usual)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationConfig:
+    """How a conversation is started: the arguments of `AgentContext.start`."""
+
+    backend: ContextBackend
+    options: SendOptions | None = None
+    immutable: Sequence[Message] = ()
+    compression: Strategy | None = None
+    on_compressed: CompressionHook | None = None
+    on_change: Callable[[ChangeEvent], object] | None = None
+
+    def actor_config(self) -> ActorConfig:
+        """What of it holds as long as the conversation runs. Raises `UsageError`."""
+        return ActorConfig.of(self.backend, self.options, self.compression, self.on_compressed)

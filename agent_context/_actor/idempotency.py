@@ -1,0 +1,193 @@
+"""What is asked with an idempotency key: done once, whoever asks again and in whatever process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agent_context._actor.checkpoint import unanswered_key
+from agent_context._actor.journal import Journal
+from agent_context._actor.replay import decode_completion, messages_in_entry
+from agent_context._actor.state import ActorState
+from agent_context._runtime import Deferred, Failure, Reply
+from agent_context._validation import check_type
+from agent_context.errors import ConversationBusy, TurnCancelled, UsageError
+from agent_context.messages import Completion
+from agent_context.protocol import Append, Extend, Send, SendStream
+from agent_context.stores.store import Entry, Store
+from agent_context.stores.write_check import check_text
+from agent_context.stream import Channel, Stream
+
+__all__ = ["IdempotencyTable", "IdempotentRequest", "KeyLookedUp"]
+
+IdempotentRequest = Append | Extend | Send | SendStream
+
+
+class _Pending(Struct, eq=False):
+    asked: IdempotentRequest
+    key: str
+    reply: Reply[object]
+    shared: bool = False
+    """Whether somebody else has asked the same since."""
+    begun: IdempotentRequest | None = None
+    """What is being answered for it."""
+    given_up: bool = False
+    """Whether nobody waited any more before it was begun."""
+
+
+class KeyLookedUp(Struct, frozen=True):
+    """Whether the log knows the key of what was asked."""
+
+    open: _Pending
+    entry: Entry | None = None
+    question: Entry | None = None
+    """What was asked with the key when a crash left it without an answer."""
+    error: BaseException | None = None
+
+
+class IdempotencyTable:
+    """What was asked with a key and has no answer yet."""
+
+    __slots__ = ("_open", "_post", "_streams", "lookups")
+
+    def __init__(self, post: Callable[[object], bool]) -> None:
+        self._post = post
+        self._open: dict[str, _Pending] = {}
+        self._streams: dict[str, Callable[[], bool]] = {}
+        """Tell whether a streamed turn is over."""
+        self.lookups = 0
+        """How many keys are being looked up."""
+
+    def ask(self, asked: IdempotentRequest, key: str, journal: Journal | None) -> Reply[object]:
+        """The reply to come. Raises `UsageError` if there is no store to look into."""
+        if journal is None:
+            raise UsageError("a key needs a conversation with a store: start(…, store=…)")
+        check_text("key", check_type("key", key, str))
+        if (known := self._pending(asked, key)) is not None:
+            known.shared, known.given_up = True, False
+            return known.reply
+        new = self._open[key] = _Pending(asked, key, Reply())
+        self.lookups += 1
+        post = self._post
+
+        def found(lookup: Reply[_Found]) -> None:
+            error = lookup.error()
+            entry, question = (None, None) if error else lookup.get()
+            post(KeyLookedUp(new, entry, question, error))
+
+        store, name = journal.access.store, journal.conversation_id
+        journal.access.read(_find, store, name, key).add_done_callback(found)
+        return new.reply
+
+    def _pending(self, asked: IdempotentRequest, key: str) -> _Pending | None:
+        """What was asked with this key and has no answer yet, if `asked` may have its answer."""
+        self._streams = {key: over for key, over in self._streams.items() if not over()}
+        known = self._open.get(key)
+        streamed = isinstance(asked, SendStream) and known is not None
+        if streamed or key in self._streams:
+            raise ConversationBusy(f"what was asked with the key {key!r} is being answered")
+        if known is not None and type(known.asked) is not type(asked):
+            raise _misuse_error(key, type(known.asked).__name__)
+        return known
+
+    def answer(
+        self, found: KeyLookedUp, anew: Callable[[IdempotentRequest], object], state: ActorState
+    ) -> None:
+        """Give the reply that was given before, or that of asking `anew`."""
+        opened = found.open
+        if self._open.get(opened.key) is not opened:
+            return
+        self.lookups -= 1
+        reply = opened.reply
+        reply.add_done_callback(lambda _: self._forget(opened))
+        if found.error is not None:
+            reply.set(Failure(found.error))
+            return
+        if opened.given_up and found.entry is None:
+            reply.set(Failure(TurnCancelled("nobody waits for the turn any more")))
+            return
+        try:
+            entry = found.entry
+            asked = opened.begun = _without_stored_question(opened.asked, found.question, state)
+            given = anew(asked) if entry is None else _earlier_reply(asked, opened.key, entry)
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
+            reply.set(Failure(error))
+            return
+        if isinstance(given, Reply):
+            reply.set(Deferred(cast("Reply[object]", given)))
+        elif isinstance(given, Stream):
+            self._streams[opened.key] = given.is_done_probe()
+            reply.set(given)
+        else:
+            kept: Reply[object] = Reply()
+            state.on_committed(lambda error: kept.set(Failure(error) if error else given))
+            reply.set(Deferred(kept))
+
+    def _forget(self, opened: _Pending) -> None:
+        if self._open.get(opened.key) is opened:
+            del self._open[opened.key]
+
+    def cancel_target(self, asked: object) -> object:
+        """What may end because nobody waits for `asked` any more; None if others wait for it."""
+        for each in list(self._open.values()):
+            if each.asked is asked:
+                each.given_up = isinstance(asked, Send) and not each.shared
+                return None if each.shared else each.begun
+        return asked
+
+    def close(self, error: BaseException) -> None:
+        """Answer everybody with `error` to whom no other answer is coming."""
+        waiting, self._open = self._open, {}
+        for each in list(waiting.values()):
+            each.reply.set_error(error)
+
+
+_Found = tuple[Entry | None, Entry | None]
+
+
+def _find(store: Store, conversation_id: str, key: str) -> _Found:
+    entry = store.find_by_key(conversation_id, key)
+    if entry is not None:
+        return entry, None
+    return None, store.find_by_key(conversation_id, unanswered_key(key))
+
+
+def _without_stored_question(
+    asked: IdempotentRequest, question: Entry | None, state: ActorState
+) -> IdempotentRequest:
+    """What was asked, without its messages if they are the last that was said already."""
+    if question is None or not isinstance(asked, Send | SendStream):
+        return asked
+    incremental = state.zones.incremental
+    last = incremental[len(incremental) - 1].id if len(incremental) else None
+    return replace(asked, messages=()) if messages_in_entry(question)[-1].id == last else asked
+
+
+def _misuse_error(key: str, kind: str) -> UsageError:
+    return UsageError(f"key: {key!r} was given to something else before ({kind})")
+
+
+def _earlier_reply(asked: IdempotentRequest, key: str, entry: Entry) -> object:
+    """The reply that the entry once was. Raises `UsageError` if it was none to this."""
+    said, answer = messages_in_entry(entry), decode_completion(entry)
+    match asked:
+        case Append() if entry.kind == "appended" and not answer:
+            return said[-1].id
+        case Extend() if entry.kind == "extended":
+            return tuple(record.id for record in said)
+        case Send() if answer:
+            return _completion(entry)
+        case SendStream() if answer:
+            channel = Channel()
+            channel.end(completion=_completion(entry))
+            return Stream(f"answered: {key}", channel, lambda: None)
+        case _:
+            raise _misuse_error(key, entry.kind)
+
+
+def _completion(entry: Entry) -> Completion:
+    message = messages_in_entry(entry)[-1].message
+    return Completion.model_validate({**decode_completion(entry), "message": message})

@@ -1,0 +1,215 @@
+"""The way of a durable conversation to its store.
+
+The actor hands over what a message changed, all of it in one write, and goes on. What follows from
+a change - its answer, its event - happens when the write is committed, in the order of the changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, Literal, cast
+
+from msgspec import Struct
+
+from agent_context._actor.checkpoint import TurnCheckpoint, encode_checkpoint
+from agent_context._actor.replay import ConversationState
+from agent_context._actor.snapshot_codec import encode_snapshot
+from agent_context._runtime import Failure, Reply
+from agent_context.stores.store import KEEP_DRAFT, Entry, Unchanged, Write
+from agent_context.stores.writer import StoreExecutor
+from agent_context.stream import Stream
+
+__all__ = ["Journal", "WriteFailed", "after_commit"]
+
+logger = logging.getLogger(__name__)
+
+OnCommitted = Callable[[BaseException | None], object]
+"""Called when all that was changed so far is committed, or with the error if it can't be."""
+
+_LEAST_ENTRIES: Final = 200
+_LEAST_BYTES: Final = 32_768
+_WORTH_READING: Final = 20
+"""Entries that it is worth to spare the next owner the reading of."""
+
+
+class WriteFailed(Struct, frozen=True):
+    """Tells the actor that a change could not be kept: the conversation has to be read anew."""
+
+
+class Journal:
+    """What one owner of one conversation writes. Only `checkpoint` may be called by others."""
+
+    def __init__(self, access: StoreExecutor, conversation_id: str, epoch: int, head: int) -> None:
+        self.access = access
+        self.conversation_id = conversation_id
+        self.epoch = epoch
+        self.error: BaseException | None = None
+        """Why nothing can be written any more: what is in memory is not what is kept."""
+        self.on_loss: Callable[[], object] | None = None
+        """Called once when there is an `error`."""
+        self.lost_turn: TurnCheckpoint | None = None
+        """The turn that ran when the owner before was lost."""
+        self._lock = Lock()
+        self._head = head
+        self._entries: list[Entry] = []
+        self._draft: bytes | Literal[Unchanged.UNCHANGED] | None = KEEP_DRAFT
+        self._running: str | None = None
+        self._waiting: list[OnCommitted] = []
+        self._last: Reply[None] | None = None
+        self._since_snapshot = [0, 0]
+        self._snapshot_bytes = 0
+        self._saving: Reply[None] | None = None
+
+    def add(self, kind: str, payload: bytes, key: str | None = None) -> None:
+        """Write this with the next `commit`."""
+        seq = self._head + len(self._entries) + 1
+        self._entries.append(Entry(seq, kind, payload, time.time(), key))
+
+    def set_running_turn(self, draft: TurnCheckpoint | None) -> None:
+        """A turn runs, and this is known of it; or none does."""
+        self._draft = None if draft is None else encode_checkpoint(draft)
+        with self._lock:
+            self._running = None if draft is None else draft.turn_id
+
+    def on_committed(self, then: OnCommitted) -> None:
+        """Call `then` when everything so far is committed and was told of: at once if it was."""
+        if self._entries or self._draft is not KEEP_DRAFT:
+            self._waiting.append(then)
+        elif self._last is not None:
+            self._last.add_done_callback(lambda reply: then(reply.error()))
+        else:
+            then(self.error)
+
+    def commit(self) -> Reply[None] | None:
+        """Hand over what was added. The reply is for everything so far; None if that is kept."""
+        if self._entries or self._draft is not KEEP_DRAFT:
+            self._submit()
+        last = self._last
+        return None if last is None or (last.done() and last.error() is None) else last
+
+    def _submit(self) -> None:
+        entries, self._entries = tuple(self._entries), []
+        waiting, self._waiting = self._waiting, []
+        draft, self._draft = self._draft, KEEP_DRAFT
+        self._since_snapshot[0] += len(entries)
+        self._since_snapshot[1] += sum(len(entry.payload) for entry in entries)
+        with self._lock:
+            committed = self._write(entries, draft)
+            self._head += len(entries)
+        last: Reply[None] = Reply()
+        self._last = last
+        committed.add_done_callback(lambda reply: self._settle(waiting, last, reply.error()))
+
+    def _write(
+        self, entries: tuple[Entry, ...], draft: bytes | Literal[Unchanged.UNCHANGED] | None
+    ) -> Reply[None]:
+        write = Write(
+            conversation_id=self.conversation_id,
+            epoch=self.epoch,
+            head=self._head,
+            entries=entries,
+            draft=draft,
+        )
+        return self.access.submit(write)
+
+    def _settle(
+        self, waiting: list[OnCommitted], last: Reply[None], error: BaseException | None
+    ) -> None:
+        self._on_error(error)
+        for then in waiting:
+            try:
+                then(error)
+            except Exception:
+                # Those behind it wait for the same.
+                logger.exception("what follows from a change failed")
+        # At the end: whoever finds it settled must not overtake those that waited.
+        last.set(None if error is None else Failure(error))
+
+    def _on_error(self, error: BaseException | None) -> None:
+        if error is None or self.error is not None:
+            return
+        self.error = error
+        logger.warning("conversation %s could not be kept: %s", self.conversation_id, error)
+        if self.on_loss is not None:
+            self.on_loss()
+
+    def checkpoint(self, draft: TurnCheckpoint) -> Reply[None] | None:
+        """Write down what is known of a running turn; None if it runs no more. Any thread."""
+        text = encode_checkpoint(draft)
+        with self._lock:
+            if self._running != draft.turn_id:
+                return None
+            noted = self._write((), text)
+        noted.add_done_callback(lambda reply: self._on_error(reply.error()))
+        return noted
+
+    def needs_snapshot(self) -> bool:
+        """Whether reading what was added since the last one takes longer than reading all else.
+
+        So a conversation that only grows writes each message about twice, however long it is.
+        """
+        entries, size = self._since_snapshot
+        return entries >= _LEAST_ENTRIES and size >= max(_LEAST_BYTES, self._snapshot_bytes)
+
+    def snapshot(self, moment: ConversationState) -> None:
+        """Keep this moment, beside everything else."""
+        self._since_snapshot = [0, 0]
+        self._snapshot_bytes = sum(len(record.body) for record in moment.zones)
+
+        def then(error: BaseException | None) -> None:
+            if error is None:
+                self._saving = self.access.read(self._save, moment)
+                self._saving.add_done_callback(_log_failure)
+
+        self.on_committed(then)
+
+    def _save(self, moment: ConversationState) -> None:
+        snapshot = encode_snapshot(moment)
+        self.access.store.save_snapshot(self.conversation_id, self.epoch, snapshot)
+
+    def release(self, moment: ConversationState) -> Reply[None]:
+        """Let others have the conversation once everything is kept."""
+        released: Reply[None] = Reply()
+        worth_it = self._since_snapshot[0] >= _WORTH_READING
+        self._since_snapshot = [0, 0]  # no other is wanted beside it
+
+        def let_go() -> None:
+            if worth_it and self.error is None:
+                self._save(moment)
+            self.access.store.release(self.conversation_id, self.epoch)
+
+        def go(_: Reply[None] | None = None) -> None:
+            letting_go = self.access.read(let_go)
+            letting_go.add_done_callback(_log_failure)
+            letting_go.add_done_callback(lambda _: released.set(None))
+
+        def then(_: BaseException | None) -> None:
+            if self._saving is None:
+                go()
+            else:
+                self._saving.add_done_callback(go)
+
+        self.on_committed(then)
+        return released
+
+
+def _log_failure(reply: Reply[None]) -> None:
+    if (error := reply.error()) is not None:
+        logger.warning("a conversation's snapshot or release was not kept: %s", error)
+
+
+def after_commit(kept: Reply[None], answer: object) -> object:
+    """The answer, when everything is kept that came before it.
+
+    One that comes later waits for that itself; a stream may be had at once.
+    """
+    if isinstance(answer, Reply | Stream):
+        return cast("object", answer)
+    reply: Reply[object] = Reply()
+    kept.add_done_callback(
+        lambda _: reply.set(Failure(error) if (error := kept.error()) else answer)
+    )
+    return reply

@@ -1,0 +1,236 @@
+"""The queries that a conversation answers from its zones, its counts, and its store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import cast
+
+from msgspec.structs import replace
+
+from agent_context._actor import commands
+from agent_context._actor.changes import to_messages
+from agent_context._actor.model_client import ModelClient, scratch_records
+from agent_context._actor.prompt_cache_tracker import PromptCacheTracker, compare_prefix
+from agent_context._actor.replay import messages_in_entry
+from agent_context._actor.state import ActorState
+from agent_context._context.jsonl import dump_zones
+from agent_context._context.token_breakdown import TokenBreakdown
+from agent_context._context.zones import Zones
+from agent_context._runtime import Deferred, Reply, io_loop
+from agent_context._validation import check_type
+from agent_context.errors import InvalidOptions, UsageError
+from agent_context.messages import Role
+from agent_context.options import SendOptions
+from agent_context.prompt_cache import CacheUsageReport
+from agent_context.protocol import (
+    Compressed,
+    FindByRole,
+    Get,
+    History,
+    HistoryEntry,
+    HistoryPage,
+    Immutable,
+    Incremental,
+    IsEmpty,
+    Len,
+    Messages,
+    SearchHistory,
+    ToJsonl,
+)
+from agent_context.stores.store import Entry, Store
+from agent_context.stores.text_search import query_words
+
+__all__ = [
+    "ZoneQuery",
+    "answer_query",
+    "build_cache_report",
+    "estimate_tokens",
+    "history_page",
+    "query_history",
+    "search_history",
+]
+
+ZoneQuery = (
+    Len | IsEmpty | Get | FindByRole | ToJsonl | Messages | Immutable | Compressed | Incremental
+)
+
+
+def answer_query(zones: Zones, message: ZoneQuery) -> object:
+    """The reply, from what the zones hold."""
+    match message:
+        case Len():
+            return len(zones)
+        case IsEmpty():
+            return not len(zones)
+        case Get(index):
+            return zones.get(commands.check_index(index)).message
+        case FindByRole(role):
+            wanted = _role(role)
+            found = ((i, r) for i, r in enumerate(zones) if r.role is wanted)
+            return tuple((index, record.message) for index, record in found)
+        case ToJsonl(which):
+            return dump_zones(zones, which)
+        case Messages():
+            return to_messages(zones)
+        case Immutable():
+            return to_messages(zones.immutable)
+        case Compressed():
+            return to_messages(zones.compressed)
+        case Incremental():
+            return to_messages(zones.incremental)
+
+
+def query_history(
+    state: ActorState, message: History | SearchHistory
+) -> Reply[HistoryPage | tuple[HistoryEntry, ...]]:
+    """The reply, from the store, once everything so far is kept there."""
+    if state.journal is None:
+        raise UsageError(
+            "the past is kept in a store, and this conversation has none: start(…, store=…)"
+        )
+    limit = commands.check_index(message.limit)
+    if limit < 1:
+        raise InvalidOptions(f"limit: a number from 1 on, not {limit!r}")
+    text = message.after if isinstance(message, History) else message.text
+    check_type("after" if isinstance(message, History) else "text", text, str)
+    access, name = state.journal.access, state.conversation_id
+    found: Reply[HistoryPage | tuple[HistoryEntry, ...]] = Reply()
+    look = (
+        partial(history_page, access.store, name, text, limit)
+        if isinstance(message, History)
+        else partial(search_history, access.store, name, text, limit)
+    )
+    state.on_committed(lambda _: found.set(Deferred(access.read(look))))
+    return found
+
+
+def _role(value: object) -> Role:
+    try:
+        return Role(cast("str", value))
+    except ValueError as error:
+        raise InvalidOptions(f"role: one of {', '.join(Role)}, not {value!r}") from error
+
+
+def estimate_tokens(
+    client: ModelClient, zones: Zones, chosen: SendOptions
+) -> Reply[TokenBreakdown]:
+    """What a turn with these options would take of the window."""
+    return io_loop().offload(client.estimate, zones, scratch_records(chosen), chosen)
+
+
+def build_cache_report(
+    client: ModelClient, cache_tracker: PromptCacheTracker, zones: Zones, chosen: SendOptions
+) -> Reply[CacheUsageReport]:
+    """What the turns had from caches, and what one with these options would have."""
+    scratch, before, totals = (
+        scratch_records(chosen),
+        cache_tracker.previous_request(),
+        cache_tracker.totals,
+    )
+
+    def report() -> CacheUsageReport:
+        whole, stored = client.with_instructions(zones, chosen), len(zones.incremental)
+        breakdown = client.estimate(zones, scratch, chosen)
+        prefix = compare_prefix(client, before, whole, stored, scratch, chosen, breakdown)
+        return replace(totals, next=prefix.report)
+
+    return io_loop().offload(report)
+
+
+_PAGE = 500
+
+
+def history_page(store: Store, conversation_id: str, after: str, limit: int) -> HistoryPage:
+    """The next so many messages, and where to go on."""
+    remarks: list[HistoryEntry] = []
+    for position, remark in _walk_history(store, conversation_id, after):
+        if len(remarks) == limit:
+            return HistoryPage(tuple(remarks), position)
+        remarks.append(remark)
+    return HistoryPage(tuple(remarks), None)
+
+
+def search_history(
+    store: Store, conversation_id: str, text: str, limit: int
+) -> tuple[HistoryEntry, ...]:
+    """Messages that hold words of `text`, the best first; those of its parents follow."""
+    found: list[HistoryEntry] = []
+    for owner, upto in reversed(_lineage(store, conversation_id)):
+        for entry in _search_entries(store, owner, text, upto, limit):
+            found += _entries_with_words(_to_history_entries(owner, entry), text)
+    return tuple(found[:limit])
+
+
+def _search_entries(
+    store: Store, name: str, text: str, upto: int | None, limit: int
+) -> list[Entry]:
+    """The best entries up to one: better ones may stand behind it, so it looks for ever more."""
+    wanted = limit
+    while True:
+        entries = store.search(name, text, limit=wanted)
+        fitting = [entry for entry in entries if upto is None or entry.seq <= upto]
+        if len(fitting) >= limit or len(entries) < wanted:
+            return fitting[:limit]
+        wanted *= 4
+
+
+def _entries_with_words(remarks: list[HistoryEntry], text: str) -> list[HistoryEntry]:
+    """Those of an entry's messages that hold a word; all of them if the store knows better."""
+    words = query_words(text)
+    holding = [each for each in remarks if any(w in each.message.text.lower() for w in words)]
+    return holding or remarks
+
+
+def _walk_history(
+    store: Store, conversation_id: str, after: str
+) -> Iterator[tuple[str, HistoryEntry]]:
+    """Each message with the position before it."""
+    lineage = _lineage(store, conversation_id)
+    owner, seq, skip = _position(after, lineage[0][0])
+    names = [name for name, _ in lineage]
+    if owner not in names:
+        raise InvalidOptions(f"after: {after!r} is no position in this conversation's history")
+    for name, upto in lineage[names.index(owner) :]:
+        for entry in _entries(store, name, seq, upto):
+            for number, remark in enumerate(_to_history_entries(name, entry)):
+                if number >= skip:
+                    yield f"{name} {entry.seq - 1} {number}", remark
+            skip = 0
+        seq = skip = 0
+
+
+def _position(text: str, first: str) -> tuple[str, int, int]:
+    if not text:
+        return first, 0, 0
+    try:
+        owner, seq, skip = text.rsplit(" ", 2)
+        return owner, int(seq), int(skip)
+    except ValueError:
+        raise InvalidOptions(f"after: the `next` of a page is expected, not {text!r}") from None
+
+
+def _lineage(store: Store, conversation_id: str) -> Sequence[tuple[str, int | None]]:
+    """The conversation and those that it branched off, the oldest first, with their last entry."""
+    lineage: list[tuple[str, int | None]] = []
+    name, upto = conversation_id, None
+    while True:
+        lineage.append((name, upto))
+        # Not by the first entry, which a vacuum may have removed.
+        parent = store.load(name, upto=0).parent
+        if parent is None:
+            return lineage[::-1]
+        name, upto = parent.id, parent.seq
+
+
+def _entries(store: Store, name: str, after: int, upto: int | None) -> Iterator[Entry]:
+    while entries := store.entries(name, after=after, upto=upto, limit=_PAGE):
+        yield from entries
+        after = entries[-1].seq
+
+
+def _to_history_entries(name: str, entry: Entry) -> list[HistoryEntry]:
+    return [
+        HistoryEntry(name, entry.seq, entry.timestamp, entry.kind, record.message)
+        for record in messages_in_entry(entry)
+    ]

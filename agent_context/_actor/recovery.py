@@ -1,0 +1,224 @@
+"""Durable conversations: how one is created, found again, and forked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from agent_context import events
+from agent_context._actor import commands
+from agent_context._actor.changes import to_messages
+from agent_context._actor.checkpoint import TurnCheckpoint, decode_checkpoint, unanswered_key
+from agent_context._actor.config import ActorConfig
+from agent_context._actor.journal import Journal
+from agent_context._actor.lifecycle import HostPort
+from agent_context._actor.replay import (
+    CREATED,
+    ConversationState,
+    ForkPoint,
+    decode_created,
+    encode_created,
+    encode_forked,
+    replay,
+)
+from agent_context._actor.snapshot_codec import decode_snapshot
+from agent_context._actor.state import ActorState, wait_for_store
+from agent_context._context.zones import Zones
+from agent_context._runtime import Deferred, Failure, Reply
+from agent_context.errors import (
+    ConversationDeleted,
+    Fenced,
+    OwnedByAnotherProcess,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+from agent_context.messages import new_id
+from agent_context.ref import ContextRef
+from agent_context.stores.store import Claim, Entry, ForkOrigin, Store
+from agent_context.stores.writer import StoreExecutor
+
+__all__ = [
+    "OWNERSHIP_LOST",
+    "close_lost_turn",
+    "fork",
+    "load_state",
+    "open_conversation",
+    "open_fork",
+    "open_with_timeout",
+]
+
+logger = logging.getLogger(__name__)
+
+OWNERSHIP_LOST: Final = (Fenced, OwnedByAnotherProcess, ConversationDeleted)
+"""What says that a conversation is somebody else's now, or nobody's."""
+
+
+def open_conversation(access: StoreExecutor, conversation_id: str, zones: Zones) -> ActorState:
+    """Claim a conversation and make it what it was; a new one begins with `zones`.
+
+    Call `close_lost_turn` next, once there is who wants to hear of it. Raises `StoreError`.
+    """
+    claim = access.store.claim(conversation_id)
+    return _build_conversation(access, conversation_id, claim, zones, encode_created(zones))
+
+
+def open_with_timeout(access: StoreExecutor, conversation_id: str, zones: Zones) -> ActorState:
+    """The same, which gives up on a store that hangs."""
+    opening = access.read(open_conversation, access, conversation_id, zones)
+    try:
+        return wait_for_store(opening)
+    except StoreUnavailable:
+        opening.add_done_callback(_release)
+        raise
+
+
+def _release(opening: Reply[ActorState]) -> None:
+    if opening.error() is None and (journal := opening.get().journal) is not None:
+        journal.release(opening.get().current)
+
+
+def open_fork(
+    access: StoreExecutor, conversation_id: str, parent: ForkOrigin, at: int | None, zones: Zones
+) -> ActorState:
+    """A new conversation that begins with `zones`: what `parent` was, cut back to `at` messages."""
+    claim = access.store.claim(conversation_id, parent=parent)
+    first = encode_forked(parent.id, parent.seq, at)
+    return _build_conversation(access, conversation_id, claim, zones, first)
+
+
+def _build_conversation(
+    access: StoreExecutor,
+    conversation_id: str,
+    claim: Claim,
+    zones: Zones,
+    first: tuple[str, bytes],
+) -> ActorState:
+    journal = Journal(access, conversation_id, claim.epoch, claim.head)
+    if claim.head == 0:
+        moment = ConversationState(zones, 1)
+        journal.add(*first)
+    else:
+        # Up to what was claimed: who claimed it since may have written on, and will fence this one.
+        moment = load_state(access.store, conversation_id, claim.head)
+        _check_head(conversation_id, moment, claim)
+    journal.lost_turn = None if claim.draft is None else decode_checkpoint(claim.draft)
+    return ActorState(conversation_id, moment, journal)
+
+
+def _check_head(conversation_id: str, moment: ConversationState, claim: Claim) -> None:
+    if moment.seq != claim.head:
+        raise StoreCorrupt(
+            f"conversation {conversation_id}: its log ends at entry {moment.seq}, "
+            f"and {claim.head} were acknowledged"
+        )
+
+
+def _unanswered_key(journal: Journal, draft: TurnCheckpoint) -> str | None:
+    """The key under which a question is found that nothing has answered, to be asked again."""
+    if draft.key is None or draft.answer is not None or not draft.pending_messages:
+        return None
+    key = unanswered_key(draft.key)
+    known = journal.access.store.find_by_key(journal.conversation_id, key)
+    return key if known is None else None
+
+
+def close_lost_turn(state: ActorState) -> None:
+    """End a turn that was running when its process ended, by its abort policy.
+
+    What that changes waits for the state's next commit.
+    """
+    journal = state.journal
+    if journal is None or journal.lost_turn is None:
+        return
+    draft, journal.lost_turn = journal.lost_turn, None
+    kept = state.to_records(draft.answer_and_results())
+    commands.store_turn_messages(
+        state, kept, after=draft.after, key=_unanswered_key(journal, draft)
+    )
+    journal.set_running_turn(None)
+    lost = partial(events.TurnLost, turn_id=draft.turn_id, kept=to_messages(kept))
+    state.announce(lambda: lost)
+
+
+def load_state(store: Store, conversation_id: str, upto: int | None = None) -> ConversationState:
+    """What the conversation is, or was after an entry. Raises `StoreError`."""
+    moment, entries = _load_stored(store, conversation_id, upto)
+    later: list[tuple[ForkPoint, Sequence[Entry]]] = []
+    while isinstance(origin := _origin(entries), ForkPoint):
+        later.append((origin, entries))
+        moment, entries = _load_stored(store, origin.parent, origin.seq)
+    if origin is not None:
+        moment, entries = ConversationState(origin, entries[0].seq), entries[1:]
+    moment = replay(moment, entries)
+    for branch, entries in reversed(later):
+        zones = moment.zones if branch.at is None else moment.zones.truncate(branch.at)
+        moment = replay(ConversationState(zones, entries[0].seq), entries[1:])
+    return moment
+
+
+def _origin(entries: Sequence[Entry]) -> Zones | ForkPoint | None:
+    """What these entries begin with; None if they are not the first."""
+    return decode_created(entries[0]) if entries and entries[0].kind == CREATED else None
+
+
+def _load_stored(
+    store: Store, conversation_id: str, upto: int | None
+) -> tuple[ConversationState, Sequence[Entry]]:
+    """A moment, and the entries that follow it."""
+    log = store.load(conversation_id, upto=upto)
+    if log.snapshot is None:
+        return ConversationState(Zones()), log.entries
+    try:
+        moment = decode_snapshot(log.snapshot)
+    except StoreCorrupt as error:
+        # It only saves time: the log says the same.
+        logger.warning("conversation %s is read from its log: %s", conversation_id, error)
+        moment = None
+    if moment is not None:
+        return moment, log.entries
+    return ConversationState(Zones()), _entries(store, conversation_id, upto)
+
+
+def _entries(store: Store, conversation_id: str, upto: int | None) -> list[Entry]:
+    """The whole log, for want of a snapshot that can be read."""
+    entries: list[Entry] = []
+    after = 0
+    while page := store.entries(conversation_id, after=after, upto=upto):
+        entries += page
+        after = page[-1].seq
+    return entries
+
+
+class Launch(Protocol):
+    """Starts a conversation."""
+
+    def __call__(
+        self, config: ActorConfig, state: ActorState, *, host: HostPort | None = None
+    ) -> ContextRef: ...
+
+
+def fork(
+    state: ActorState, at: int | None, config: ActorConfig, host: HostPort | None, launch: Launch
+) -> ContextRef | Reply[ContextRef]:
+    """A fork of what `state` is now, cut back to `at` messages; kept where its parent is."""
+    journal, name = state.journal, new_id()
+    zones = state.zones if at is None else state.zones.truncate(commands.check_index(at))
+    if journal is None:
+        return launch(config, ActorState(name, ConversationState(zones)))
+    access, origin = journal.access, ForkOrigin(state.conversation_id, state.current.seq)
+    fork: Reply[ContextRef] = Reply()
+
+    def start(place: HostPort | None) -> ContextRef:
+        return launch(config, open_fork(access, name, origin, at, zones), host=place)
+
+    def branch() -> ContextRef:
+        return start(None) if host is None else host.register_fork(name, start)
+
+    def then(error: BaseException | None) -> None:
+        # The parent's past has to be kept before anything can begin with it.
+        fork.set(Deferred(access.read(branch)) if error is None else Failure(error))
+
+    state.on_committed(then)
+    return fork

@@ -1,0 +1,1 @@
+"""What a conversation holds, as values: zones, stored messages, groups, token counts."""

@@ -1,0 +1,170 @@
+"""A message at rest: its bytes, and the few facts that are asked of it all the time.
+
+A zone holds records, not `Message` objects: twenty messages of 200 characters take about 8 kB
+and the garbage collector never looks at them. The bytes are the message in chat-completions form
+without its id, so that a plain message goes into a request, a JSONL line and a store as it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+import orjson
+
+from agent_context.errors import InvalidMessage
+from agent_context.messages import (
+    ImagePart,
+    Message,
+    MessageId,
+    OpaquePart,
+    Part,
+    Role,
+    TextPart,
+    ToolCall,
+)
+
+__all__ = ["StoredMessage", "from_line", "from_message", "parse_message", "with_id"]
+
+
+class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One stored message. Records are compared by identity: the same object is the same message."""
+
+    id: MessageId
+    role: Role
+    body: bytes
+    """The message as canonical JSON, without `id`."""
+    call_ids: tuple[str, ...] = ()
+    """On an assistant message the ids of its calls; on a tool message the one that it answers."""
+
+    @property
+    def message(self) -> Message:
+        """The message as a value, built anew each time."""
+        return Message.model_validate({"id": self.id, **self.fields()})
+
+    @property
+    def pin(self) -> tuple[str, str] | None:
+        """Of a tool result that compressions leave alone: why, and what it is about.
+
+        Read from the body, so that it costs no other record anything and no copy can lose it.
+        """
+        # Canonical JSON escapes the quotes of a text, so this is the name of a field. It stands at
+        # the end; a search from there is also the faster one where it is not.
+        if self.role is not Role.TOOL or self.body.rfind(b'"protected":') < 0:
+            return None
+        match self.fields():
+            case {"protected": str(why), **rest} if why:
+                return why, str(rest.get("subject") or self.id)
+            case _:
+                return None
+
+    @property
+    def interim(self) -> bool:
+        """Of a tool result: whether the final one is still to come."""
+        # Searched first, as above; a field of an unknown field may have this name too.
+        named = self.role is Role.TOOL and self.body.rfind(b'"interim":true') >= 0
+        return named and self.fields().get("interim") is True
+
+    def to_json_line(self, **tags: str) -> bytes:
+        """The message as one JSON object that starts with its id and `tags`."""
+        return orjson.dumps({"id": self.id, **tags})[:-1] + b"," + self.body[1:]
+
+    def fields(self) -> dict[str, Any]:
+        """The body as a dict that the caller may change."""
+        return cast("dict[str, Any]", orjson.loads(self.body))
+
+
+def from_message(message: Message) -> StoredMessage:
+    """The message at rest. Raises `InvalidMessage` if its unknown fields aren't JSON."""
+    try:
+        body = orjson.dumps(_fields(message))
+        message.id.encode()  # a copy may have been given any id
+    except (TypeError, AttributeError, UnicodeEncodeError) as error:
+        raise InvalidMessage(f"not a message: a field can't be written as JSON: {error}") from error
+    calls = tuple(call.id for call in message.tool_calls)
+    if message.tool_call_id is not None:
+        calls = (message.tool_call_id,)
+    # A copy: orjson hands out results in buffers of 4 KiB, which a kept result would keep.
+    return StoredMessage(message.id, message.role, bytes(memoryview(body)), calls)
+
+
+def with_id(record: StoredMessage, message_id: MessageId) -> StoredMessage:
+    """The same message under another id."""
+    return StoredMessage(message_id, record.role, record.body, record.call_ids)
+
+
+def from_line(line: bytes) -> StoredMessage:
+    """What `Record.line()` wrote without tags, byte for byte. Anything else may raise anything."""
+    fields: dict[str, Any] = orjson.loads(line)
+    start = orjson.dumps({"id": fields["id"]})
+    calls = tuple(call["id"] for call in fields.get("tool_calls", ()))
+    if "tool_call_id" in fields:
+        calls = (fields["tool_call_id"],)
+    body = b"{" + line[len(start) :]
+    return StoredMessage(fields["id"], Role(fields["role"]), body, calls)
+
+
+def parse_message(text: str | bytes) -> Message:
+    """The message that a JSON object describes, in this library's form or that of chat completions.
+
+    Raises `InvalidMessage`.
+    """
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidMessage(f"not JSON: {error}") from error
+    return Message.model_validate(fields)
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": message.role.value, "content": _content(message.parts)}
+    if message.reasoning is not None:
+        fields["reasoning"] = message.reasoning
+    if message.tool_calls:
+        fields["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        fields["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        fields["name"] = message.name
+    if message.interim:
+        fields["interim"] = True
+    if message.interrupted:
+        fields["interrupted"] = True
+    if message.leaked_markup:
+        fields["leaked_markup"] = True
+    if message.finish_reason is not None:
+        fields["finish_reason"] = message.finish_reason.value
+    if message.origin is not None:
+        fields["origin"] = message.origin.model_dump()
+    return _with_extra(fields, message.extra)
+
+
+def _with_extra(fields: dict[str, Any], extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields, then those that are unknown; of two with one name the known one."""
+    return {**fields, **extra, **fields} if extra else fields
+
+
+def _content(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
+    if not parts:
+        return ""
+    if len(parts) == 1 and isinstance(parts[0], TextPart) and not parts[0].model_extra:
+        return parts[0].text
+    return [_part(part) for part in parts]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return _with_extra({"type": "text", "text": part.text}, part.model_extra)
+        case ImagePart():
+            image = part.model_dump(exclude={"kind"}, exclude_none=True)
+            return {"type": "image_url", "image_url": image}
+        case OpaquePart():
+            return part.data
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    fields = {"id": call.id, "type": "function", "function": function}
+    return _with_extra(fields, call.model_extra)

@@ -1,0 +1,68 @@
+"""What fills the window, part by part, and how estimates are corrected."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+__all__ = ["TokenBreakdown", "TokenCalibration"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBreakdown:
+    """What a request costs, part by part, in tokens."""
+
+    immutable: int
+    compressed: int
+    incremental: int
+    scratch: int
+    tools: int
+    instructions: int = 0
+    """What this request is told beside the immutable zone."""
+    overhead: int = 0
+    """What any request costs beside its messages."""
+    reserve: int
+    """Kept free for the answer."""
+    window: int
+    """What the model takes, input and output together."""
+    exact: bool = False
+    """Whether texts were counted in the model's own vocabulary."""
+
+    @property
+    def total(self) -> int:
+        """All that goes out; the reserve doesn't."""
+        zones = self.immutable + self.compressed + self.incremental
+        return zones + self.instructions + self.scratch + self.tools + self.overhead
+
+    @property
+    def free(self) -> int:
+        """What is left of the window beside the request and the reserve; below 0 it doesn't fit."""
+        return self.window - self.total - self.reserve
+
+
+_GOES_OUT = (
+    "immutable", "compressed", "incremental", "instructions", "scratch", "tools", "overhead",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCalibration:
+    """What a conversation's estimates are multiplied by, learned from what the vendor reports."""
+
+    factor: float = 1.0
+
+    def learn(self, estimated: int, reported: int) -> TokenCalibration:
+        """Half way to what `reported` says of `estimated`, an estimate that was not calibrated.
+
+        A report of less than half or more than three times the estimate is about something else.
+        """
+        if estimated <= 0 or not 0.5 <= (ratio := reported / estimated) <= 3.0:
+            return self
+        return TokenCalibration(min(2.0, max(0.75, (self.factor + ratio) / 2)))
+
+    def apply(self, raw: TokenBreakdown) -> TokenBreakdown:
+        """With every part that goes out multiplied, and so with their sum."""
+        if self.factor == 1.0:
+            return raw
+        parts = {name: math.ceil(getattr(raw, name) * self.factor) for name in _GOES_OUT}
+        return replace(raw, **parts)

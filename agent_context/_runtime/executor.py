@@ -1,0 +1,173 @@
+"""Threads that run short jobs in order, and make room when one of them is stuck."""
+
+import logging
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import count
+from queue import SimpleQueue
+from threading import Lock, Thread, local
+
+from agent_context._runtime.fork_safety import ProcessToken, forked_process_error
+from agent_context.errors import DeadlockError
+
+logger = logging.getLogger(__name__)
+
+Task = Callable[[], object]
+
+
+class _Thread(local):
+    blocking: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+_thread = _Thread()
+
+
+def blocking_section() -> AbstractContextManager[None]:
+    """Wrap a wait with it: a worker lends its place meanwhile, an event loop refuses to wait."""
+    return _thread.blocking()
+
+
+def forbid_blocking() -> None:
+    """Make every `blocking()` wait on this thread raise `DeadlockError`."""
+    _thread.blocking = _refuse
+
+
+def _refuse() -> AbstractContextManager[None]:
+    raise DeadlockError("a blocking get on the I/O loop would stop everything on it: await instead")
+
+
+class _Worker:
+    __slots__ = ("busy_since", "lent")
+
+    def __init__(self) -> None:
+        self.busy_since = 0.0
+        self.lent = False
+
+
+class ElasticExecutor:
+    """`size` daemon threads, started when first needed.
+
+    A worker that waits in `blocking()`, or that has been at one job for `patience` seconds, does
+    not count: another takes its place, up to `cap` threads. Up to `keep` stay when it comes back.
+    """
+
+    def __init__(
+        self, name: str, *, size: int, keep: int, cap: int, patience: float = 0.05
+    ) -> None:
+        self._home = ProcessToken.current
+        self._name = name
+        self._size, self._keep, self._cap = size, keep, cap
+        self._patience = patience
+        self._jobs: SimpleQueue[Task] = SimpleQueue()
+        self._lock = Lock()
+        self._threads: set[_Worker] = set()
+        self._lent = 0
+        self._numbers = count(1)
+        self._watching = False
+        self._watch_wanted = Lock()
+
+    def submit(self, job: Task) -> None:
+        """Run `job` after those submitted before; what it raises is logged."""
+        if self._home is not ProcessToken.current:
+            raise forked_process_error()
+        self._jobs.put(job)
+        # Put first: the watcher lowers its flag before it looks at the queue a last time.
+        if not self._watching:
+            self._watch()
+
+    def threads(self) -> int:
+        """Count the threads there are now."""
+        with self._lock:
+            return len(self._threads)
+
+    def _watch(self) -> None:
+        with self._lock:
+            if self._watching:
+                return
+            self._watching = True
+            if not self._threads:
+                self._open()
+            self._watch_wanted.release()
+
+    def _open(self) -> None:
+        self._watch_wanted.acquire()
+        Thread(target=self._keep_watch, name=f"{self._name}-watch", daemon=True).start()
+        self._fill()
+
+    def _fill(self) -> None:
+        while len(self._threads) - self._lent < self._size and len(self._threads) < self._cap:
+            worker = _Worker()
+            self._threads.add(worker)
+            name = f"{self._name}-{next(self._numbers)}"
+            Thread(target=self._work, args=(worker,), name=name, daemon=True).start()
+
+    def _work(self, worker: _Worker) -> None:
+        _thread.blocking = lambda: self._blocking_section(worker)
+        while self._needs(worker):
+            job = self._jobs.get()
+            worker.busy_since = time.monotonic()
+            try:
+                job()
+            except BaseException:
+                logger.exception("A job on %s failed", self._name)
+            # An idle thread must not keep the last actor it ran alive.
+            del job
+            worker.busy_since = 0.0
+            if worker.lent:
+                self._reclaim_slot(worker)
+
+    def _needs(self, worker: _Worker) -> bool:
+        if len(self._threads) - self._lent <= self._keep:
+            return True
+        with self._lock:
+            if len(self._threads) - self._lent <= self._keep:
+                return True
+            self._threads.remove(worker)
+            return False
+
+    @contextmanager
+    def _blocking_section(self, worker: _Worker) -> Generator[None]:
+        self._yield_slot(worker)
+        try:
+            yield
+        finally:
+            self._reclaim_slot(worker)
+            worker.busy_since = time.monotonic()
+
+    def _yield_slot(self, worker: _Worker) -> None:
+        with self._lock:
+            if not worker.lent:
+                worker.lent = True
+                self._lent += 1
+                self._fill()
+
+    def _reclaim_slot(self, worker: _Worker) -> None:
+        with self._lock:
+            if worker.lent:
+                worker.lent = False
+                self._lent -= 1
+
+    def _keep_watch(self) -> None:
+        while True:
+            self._watch_wanted.acquire()
+            self._watch_until_idle()
+
+    def _watch_until_idle(self) -> None:
+        while self._busy():
+            time.sleep(self._patience)
+            for worker in self._stuck():
+                self._yield_slot(worker)
+        self._watching = False
+        if self._busy():
+            self._watch()
+
+    def _busy(self) -> bool:
+        with self._lock:
+            at_work = any(worker.busy_since and not worker.lent for worker in self._threads)
+        return at_work or not self._jobs.empty()
+
+    def _stuck(self) -> list[_Worker]:
+        latest = time.monotonic() - self._patience
+        with self._lock:
+            return [w for w in self._threads if not w.lent and 0.0 < w.busy_since < latest]

@@ -1,0 +1,128 @@
+"""Actors that share a few threads: an idle one costs under a kilobyte and no thread."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, cast
+
+from pykka import Actor, Future
+
+from agent_context._runtime.executor import ElasticExecutor
+from agent_context._runtime.flag import LightEvent
+from agent_context._runtime.fork_safety import ForkLocal
+from agent_context._runtime.future import Reply
+from agent_context._runtime.internals import Envelope
+from agent_context._runtime.mailbox import CAPACITY, Mailbox
+from agent_context._runtime.registry import install_fast_registry
+
+BATCH: Final = 32
+"""Messages an actor handles before others have their turn."""
+
+dispatcher = ForkLocal(lambda: ElasticExecutor("agent-context", size=2, keep=4, cap=64))
+
+
+class _BatchDone(Exception):
+    """Leaves pykka's receive loop, which takes its next message outside of any `try`."""
+
+
+class BatchMailbox(Mailbox):
+    """A mailbox that has itself read by the dispatcher, a batch at a time."""
+
+    __slots__ = ("_left", "_read_batch", "_scheduled")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: float = 0
+        self._read_batch: Callable[[], None] | None = None
+        # Until the actor starts, what arrives only waits.
+        self._scheduled = True
+
+    def start(self, first: Callable[[], None], each: Callable[[], None]) -> None:
+        """Have `first` called now, and `each` whenever messages wait."""
+        # This reference keeps the actor alive: pykka's refs are weak, and here no thread holds it.
+        self._read_batch = each
+        dispatcher().submit(first)
+
+    def start_batch(self) -> None:
+        self._left = BATCH
+
+    def get(self) -> Envelope[Any]:
+        if self._left <= 0 or not self._messages:
+            raise _BatchDone
+        self._left -= 1
+        return self._take(self._messages)
+
+    def end_batch(self) -> None:
+        """End a batch: go on later if there is more, else give back what is not needed."""
+        self._current = None
+        with self._lock:
+            self._scheduled = bool(self._messages)
+            if self._scheduled:
+                self._schedule()
+            else:
+                self._messages = None
+
+    def close(self) -> None:
+        super().close()
+        self._read_batch = None
+        self._left = float("inf")
+
+    def _on_arrival(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._read_batch is not None:
+            dispatcher().submit(self._read_batch)
+
+
+class PoolActor(Actor):
+    """A `pykka.Actor` on the shared dispatcher.
+
+    Handlers should not block. One that waits in `Reply.get` lends its thread to another actor;
+    one that blocks on anything else does so after a twentieth of a second. 64 may wait at once.
+    """
+
+    mailbox_capacity: ClassVar[int] = CAPACITY
+    """Unread messages past which `tell` and `ask` raise `MailboxFull`."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        self._mailbox.capacity = self.mailbox_capacity
+        self.actor_stopped = self._actor_ref.actor_stopped = LightEvent()
+
+    @staticmethod
+    def _create_actor_inbox() -> BatchMailbox:
+        return BatchMailbox()
+
+    @staticmethod
+    def _create_future() -> Future[Any]:
+        return Reply()
+
+    @property
+    def _mailbox(self) -> BatchMailbox:
+        return cast("BatchMailbox", self.actor_inbox)
+
+    def _start_actor_loop(self) -> None:
+        install_fast_registry()
+        self._mailbox.start(self._first_batch, self._batch)
+
+    def _first_batch(self) -> None:
+        try:
+            self._actor_loop_setup()
+        except BaseException:  # noqa: BLE001
+            self._handle_failure(*sys.exc_info())
+        self._batch()
+
+    def _batch(self) -> None:
+        mailbox = self._mailbox
+        mailbox.start_batch()
+        try:
+            self._actor_loop_running()
+        except _BatchDone:
+            mailbox.end_batch()
+            return
+        except BaseException:  # noqa: BLE001
+            self._handle_failure(*sys.exc_info())
+        mailbox.close()
+        self._actor_loop_teardown()

@@ -1,0 +1,116 @@
+"""What is kept beside a session's conversation: its state, long tool results, calls begun."""
+
+from __future__ import annotations
+
+import logging
+from threading import Lock
+from typing import Final
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import orjson
+
+from agent_context.errors import InvalidOptions, StoreCorrupt, StoreError
+from agent_context.messages import Message
+from agent_context.sessions import state_codec
+from agent_context.sessions.session import AgentSession
+from agent_context.stores.store import Store
+from agent_context.stores.writer import StoreExecutor
+
+__all__ = [
+    "StoreResults",
+    "calls_started",
+    "get_or_create_session",
+    "load_state",
+    "mark_calls_started",
+    "save_state",
+]
+
+logger = logging.getLogger(__name__)
+
+_NAME: Final = "session"
+_RESULT: Final = "result/"
+_BEGUN: Final = "begun"
+
+
+class StoreResults:
+    """Keeps the full texts of long tool results beside their conversation."""
+
+    def __init__(self, store: Store, conversation_id: str) -> None:
+        self._store = store
+        self._id = conversation_id
+
+    async def keep(self, id: str, text: str) -> None:
+        """Keep a text. Raises `StoreError`."""
+        name, payload = f"{_RESULT}{id}", text.encode("utf-8", "surrogatepass")
+        await StoreExecutor.for_store(self._store).read(
+            self._store.put_attachment, self._id, name, payload
+        )
+
+    async def fetch(self, id: str) -> str | None:
+        """The text, or None if there is none of that id."""
+        payload = await StoreExecutor.for_store(self._store).read(
+            self._store.get_attachment, self._id, f"{_RESULT}{id}"
+        )
+        return None if payload is None else payload.decode("utf-8", "surrogatepass")
+
+
+async def load_state(store: Store, session: AgentSession) -> None:
+    """Give the session the state that was kept; what it has already stays. Raises `StoreError`."""
+    kept = await StoreExecutor.for_store(store).read(
+        store.get_attachment, session.session_id, _NAME
+    )
+    if kept is None:
+        return
+    try:
+        state = state_codec.decode_state(orjson.loads(kept))
+    except (orjson.JSONDecodeError, InvalidOptions) as error:
+        raise StoreCorrupt(f"the state of {session!r} can't be read: {error}") from error
+    session.stored_state = kept
+    session.state = {**state, **session.state}
+
+
+async def save_state(store: Store, session: AgentSession) -> None:
+    """Keep the session's state, if it has changed. What can't be kept is logged."""
+    state = {name: value for name, value in session.state.items() if value not in ({}, None)}
+    try:
+        written = orjson.dumps(state_codec.encode_state(state))
+        if written == (session.stored_state or b"{}"):
+            return
+        await StoreExecutor.for_store(store).read(
+            store.put_attachment, session.session_id, _NAME, written
+        )
+        session.stored_state = written
+    except (InvalidOptions, StoreError, TypeError) as error:
+        logger.warning("the state of %r was not kept: %s", session, error)
+
+
+async def mark_calls_started(store: Store, session_id: str, answer: Message) -> None:
+    """Write down that the calls of an answer that waited are carried out now. Raises `StoreError`.
+
+    Whoever finds them without results must know that they may have had an effect.
+    """
+    await StoreExecutor.for_store(store).read(
+        store.put_attachment, session_id, _BEGUN, answer.id.encode()
+    )
+
+
+async def calls_started(store: Store, session_id: str, answer: Message) -> bool:
+    """Whether somebody has begun to carry out the calls of this answer. Raises `StoreError`."""
+    begun = await StoreExecutor.for_store(store).read(store.get_attachment, session_id, _BEGUN)
+    return begun == answer.id.encode()
+
+
+_lock: Final = Lock()
+_known: Final[WeakKeyDictionary[Store, WeakValueDictionary[str, AgentSession]]] = (
+    WeakKeyDictionary()
+)
+
+
+def get_or_create_session(store: Store, session_id: str) -> AgentSession:
+    """The session with this id that somebody holds, or a new one."""
+    with _lock:
+        sessions = _known.setdefault(store, WeakValueDictionary())
+        session = sessions.get(session_id)
+        if session is None:
+            session = sessions[session_id] = AgentSession(session_id)
+        return session

@@ -1,0 +1,193 @@
+"""Asking the model for a summary, within the model's own window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from agent_context._context.persistent_vector import EMPTY, PersistentVector
+from agent_context._context.stored_message import StoredMessage, from_message
+from agent_context._context.token_breakdown import TokenBreakdown
+from agent_context._context.tool_call_groups import legal_cuts
+from agent_context._context.zones import Zones
+from agent_context.backend import ContextBackend
+from agent_context.compression.strategy import SummaryRequest
+from agent_context.errors import BackendError, CompressionError
+from agent_context.messages import Completion, FinishReason, Message, Usage
+from agent_context.options import SendOptions
+
+__all__ = ["Summarizer", "SummaryModel", "SummaryRejected"]
+
+_HEADING = "Summary so far: "
+_ROOM_TO_THINK = 8_192
+_SHORTEST_CLIP = 200
+_CHARACTERS_PER_TOKEN = 2
+
+
+class SummaryRejected(CompressionError):
+    """There is no summary that could be used, and asking again would not help."""
+
+
+class SummaryModel(Protocol):
+    """What a summary needs of a conversation's dealings with its model."""
+
+    @property
+    def backend(self) -> ContextBackend: ...
+    def estimate(
+        self, zones: Zones, trailing: tuple[StoredMessage, ...], options: SendOptions
+    ) -> TokenBreakdown: ...
+    def sizes(self, records: Iterable[StoredMessage], options: SendOptions) -> list[float]: ...
+    async def ask(
+        self, zones: Zones, trailing: tuple[StoredMessage, ...], options: SendOptions
+    ) -> Completion: ...
+
+
+class Summarizer:
+    """Makes summaries for one conversation.
+
+    The request is the conversation itself up to the cut and a trailing user message, with tools,
+    effort and thinking as they were, so that the vendor's prefix cache serves it.
+    """
+
+    def __init__(self, model: SummaryModel, options: SendOptions) -> None:
+        self._model = model
+        self._options = options
+
+    async def summarize(
+        self, zones: Zones, cut: int, gone: Iterable[StoredMessage], wish: SummaryRequest
+    ) -> tuple[StoredMessage, list[Usage]]:
+        """One summary of the compressed zone and the first `cut` incremental messages.
+
+        `gone` are those of them that it stands for; the others stay, and are shown to the model.
+        What doesn't fit the window goes in pieces, each with the summary of those before.
+        Raises `Refused` for a summary that is empty, calls tools, or isn't smaller than what it
+        replaces, and for a group that is too long for the window even when it is clipped;
+        `CompressionError` if the model can't be asked.
+        """
+        target = self._target(wish)
+        options = self._summary_options(target)
+        ask = (from_message(self._model.backend.user_message(wish.prompt)),)
+        compressed, usages = zones.compressed, list[Usage]()
+        for piece in self._pieces(zones, zones.incremental.head(cut), ask, options, target):
+            part = Zones(zones.immutable, compressed, piece)
+            completion = await self._ask(part, ask, options)
+            usages.append(completion.usage)
+            compressed = PersistentVector.of((self._check_summary(completion),))
+        summary = compressed[0]
+        self._check_smaller(summary, Zones(EMPTY, zones.compressed, PersistentVector.of(gone)))
+        return summary, usages
+
+    def _window(self) -> int:
+        facts = self._model.backend.model_facts(self._options.model)
+        return self._options.context_window or facts.context_window
+
+    def _target(self, wish: SummaryRequest) -> int:
+        """Most tokens of the summary: there must be room for it and for what it is made of."""
+        return max(1, min(wish.target, self._window() // 3))
+
+    def _summary_options(self, target: int) -> SendOptions:
+        facts = self._model.backend.model_facts(self._options.model)
+        room = target + (_ROOM_TO_THINK if facts.thinks else 0)
+        most = min(facts.max_output, max(1, self._window() // 2))
+        changes = {
+            "scratch": (),
+            "response_format": None,
+            "stop": (),
+            "max_tokens": min(room, most),
+        }
+        return self._options.model_copy(update=changes)
+
+    async def _ask(
+        self, zones: Zones, ask: tuple[StoredMessage, ...], options: SendOptions
+    ) -> Completion:
+        try:
+            return await self._model.ask(zones, ask, options)
+        except BackendError as error:
+            raise CompressionError(
+                f"the model gave no summary ({error}); nothing was changed"
+            ) from error
+
+    def _check_summary(self, completion: Completion) -> StoredMessage:
+        text = completion.message.text.strip()
+        if completion.message.tool_calls:
+            raise SummaryRejected(
+                "the model called tools instead of summarising; nothing was changed"
+            )
+        if not text or completion.finish_reason is FinishReason.CONTENT_FILTER:
+            raise SummaryRejected("the model gave an empty summary; nothing was changed")
+        summary = self._model.backend.to_system_message(_HEADING + text)
+        if completion.finish_reason is FinishReason.LENGTH:
+            summary = summary.model_copy(update={"finish_reason": FinishReason.LENGTH})
+        return from_message(summary)
+
+    def _check_smaller(self, summary: StoredMessage, replaced: Zones) -> None:
+        old = self._model.estimate(replaced, (), self._options).total
+        new = self._model.estimate(
+            Zones(EMPTY, PersistentVector.of((summary,))), (), self._options
+        ).total
+        if new >= old:
+            raise SummaryRejected(
+                f"the summary takes {new} tokens instead of {old}; nothing was changed"
+            )
+
+    def _pieces(
+        self,
+        zones: Zones,
+        history: PersistentVector,
+        ask: tuple[StoredMessage, ...],
+        options: SendOptions,
+        target: int,
+    ) -> Iterator[PersistentVector]:
+        """`history` in runs of whole groups that fit the window beside everything else.
+
+        That is a summary of the runs before, too, which takes as much as `target`.
+        """
+        room = self._room(Zones(zones.immutable, zones.compressed), ask, options)
+        sizes = self._model.sizes(history, options)
+        if sum(sizes) <= room:
+            yield history
+            return
+        room -= target
+        for start, end in _runs(history, sizes, room):
+            piece = PersistentVector.of(history.tail(start)[: end - start])
+            if sum(sizes[start:end]) > room:
+                piece = self._clip(piece, room, options)
+            yield piece
+
+    def _room(self, zones: Zones, ask: tuple[StoredMessage, ...], options: SendOptions) -> int:
+        fixed = self._model.estimate(zones, ask, options)
+        return fixed.window - fixed.reserve - fixed.total
+
+    def _clip(self, group: PersistentVector, room: int, options: SendOptions) -> PersistentVector:
+        """The same messages with long texts cut, for the summary's eyes only."""
+        longest = max(room * _CHARACTERS_PER_TOKEN // len(group), _SHORTEST_CLIP)
+        clipped = PersistentVector.of(_clip(record, longest) for record in group)
+        if sum(self._model.sizes(clipped, options)) > room:
+            raise SummaryRejected(
+                f"a group of {len(group)} messages is too long to be summarised in a window with "
+                f"room for {room} tokens; nothing was changed"
+            )
+        return clipped
+
+
+def _runs(history: PersistentVector, sizes: list[float], room: int) -> Iterator[tuple[int, int]]:
+    """Where each run of whole groups begins and ends: as long as fits, but at least one group."""
+    start, end, total = 0, 0, 0.0
+    borders = sorted(cut for cut in legal_cuts(history) if cut) or [len(history)]
+    for border in borders:
+        group = sum(sizes[end:border])
+        if end > start and total + group > room:
+            yield start, end
+            start, total = end, 0.0
+        end, total = border, total + group
+    yield start, end
+
+
+def _clip(record: StoredMessage, longest: int) -> StoredMessage:
+    message = record.message
+    text = message.text
+    if len(text) <= longest:
+        return record
+    shorter = f"{text[:longest]} […{len(text) - longest} characters left out]"
+    fields = {**dict(message), "parts": (Message.system(shorter).parts)}
+    return from_message(Message.model_validate(fields))

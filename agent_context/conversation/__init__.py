@@ -1,5 +1,0 @@
-"""The conversation: an actor that owns one context, and what it is made of."""
-
-from agent_context.conversation.actor import AgentContext, ThreadedAgentContext
-
-__all__ = ["AgentContext", "ThreadedAgentContext"]

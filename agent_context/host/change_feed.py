@@ -1,0 +1,36 @@
+"""What a store's change feed tells, in the words of conversations."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from agent_context._actor.replay import messages_in_entry
+from agent_context.messages import Message
+from agent_context.stores.store import FeedEntry
+
+__all__ = ["FeedChange", "to_feed_change"]
+
+
+class FeedChange(Struct, frozen=True):
+    """One change of one conversation, whoever made it and whenever."""
+
+    position: int
+    """In the feed: what the next page comes after."""
+    conversation_id: str
+    seq: int
+    """The number of the change in its conversation."""
+    timestamp: float
+    """When: Unix seconds."""
+    kind: str
+    """The kind of the change, as `appended`."""
+    messages: tuple[Message, ...]
+    """What it brought; what it took away is in the conversation's history."""
+
+
+def to_feed_change(fed: FeedEntry) -> FeedChange:
+    """Raises `StoreCorrupt`."""
+    entry = fed.entry
+    messages = tuple(record.message for record in messages_in_entry(entry))
+    return FeedChange(
+        fed.position, fed.conversation_id, entry.seq, entry.timestamp, entry.kind, messages
+    )

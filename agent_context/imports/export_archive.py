@@ -1,0 +1,128 @@
+"""An export of a chat service: a list of conversations in a JSON file, or in a zip file of some."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from agent_context.errors import ImportFailed, InvalidMessage
+from agent_context.imports.result import (
+    ImportedConversation,
+    ImportResult,
+    Rejected,
+    collect,
+    raw_of,
+)
+from agent_context.wire.lenient_json import as_list, as_mapping, loads_lenient
+
+__all__ = ["Exported", "items_of", "read_export", "texts_in"]
+
+Exported = Mapping[str, Any]
+"""One conversation, as the service wrote it."""
+
+Reader = Callable[[Exported], Iterator[ImportedConversation | Rejected]]
+
+_NAMES = "conversations*.json"
+"""Large exports come in several: conversations-000.json and so on."""
+
+
+def read_export(
+    path: str | os.PathLike[str],
+    read: Reader,
+) -> ImportResult:
+    """The conversations of an export, each by `read`; what it can't read is reported.
+
+    Raises `ImportFailed` if there is no list of conversations.
+    """
+    return collect(
+        piece for name, text in texts_in(path) for piece in _conversations(name, text, read)
+    )
+
+
+def texts_in(path: str | os.PathLike[str]) -> Iterator[tuple[str, bytes]]:
+    """The file with its name; of a zip file those in it that hold conversations."""
+    file = Path(path)
+    try:
+        if not zipfile.is_zipfile(file):
+            yield str(file), file.read_bytes()
+            return
+        with zipfile.ZipFile(file) as archive:
+            members = sorted(
+                each for each in archive.namelist() if fnmatch(PurePosixPath(each).name, _NAMES)
+            )
+            if not members:
+                raise ImportFailed(0, f"{file}: a zip file with {_NAMES} is expected")
+            for name in members:
+                yield f"{file}/{name}", archive.read(name)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise ImportFailed(0, f"{file}: {error}") from error
+
+
+def _conversations(
+    name: str,
+    text: bytes,
+    read: Reader,
+) -> Iterator[ImportedConversation | Rejected]:
+    for number, item in enumerate(items_of(name, text)):
+        where = f"{name}, conversation {number}"
+        if isinstance(item, Rejected):
+            yield item
+        elif type(item) is dict:
+            yield from _pieces(cast("Exported", item), where, read)
+        else:
+            why = f"an object is expected, not {type(item).__name__}"
+            yield Rejected(where, raw_of(item), why)
+
+
+def _pieces(
+    exported: Exported,
+    where: str,
+    read: Reader,
+) -> Iterator[ImportedConversation | Rejected]:
+    try:
+        pieces = list(read(exported))
+    except InvalidMessage as error:
+        pieces = []
+        yield Rejected(where, raw_of(exported), str(error))
+    for piece in pieces:
+        if isinstance(piece, Rejected):
+            yield Rejected(f"{where}, {piece.where}", piece.raw, piece.why)
+        else:
+            yield piece
+
+
+def items_of(name: str, text: bytes) -> Iterator[object]:
+    """The conversations; of a file that was cut off those that are whole."""
+    try:
+        value = loads_lenient(text.removeprefix(b"\xef\xbb\xbf"))
+    except (ValueError, RecursionError) as error:
+        yield from _whole(name, text, f"not JSON: {error}")
+        return
+    if isinstance(value, dict):
+        fields = as_mapping(cast("object", value))
+        value = fields.get("conversations", [fields])
+    if not isinstance(value, list):
+        raise ImportFailed(0, f"{name}: a list of conversations is expected")
+    yield from as_list(cast("object", value))
+
+
+def _whole(name: str, text: bytes, why: str) -> Iterator[object]:
+    decoder = json.JSONDecoder()
+    rest = text.decode("utf-8", "replace").strip("\ufeff \t\r\n")
+    if not rest.startswith("["):
+        raise ImportFailed(0, f"{name}: {why}")
+    place = 1
+    while True:
+        while rest[place : place + 1] in {" ", "\t", "\r", "\n", ","}:
+            place += 1
+        try:
+            value, place = decoder.raw_decode(rest, place)
+        except (ValueError, RecursionError):
+            break
+        yield loads_lenient(json.dumps(value).encode())  # without half surrogate pairs
+    yield Rejected(f"{name}, character {place}", rest[place:].encode("utf-8", "replace"), why)

@@ -1,0 +1,134 @@
+"""Answers of a type: how a model is asked for one, and how its text becomes a value."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent_context.errors import InvalidOptions, InvalidOutput
+from agent_context.tools.arguments import format_validation_error
+from agent_context.tools.schema import json_schema, strict_schema
+
+__all__ = ["output_instructions", "output_schema", "parse_output", "response_format_for"]
+
+T = TypeVar("T")
+Schema = dict[str, Any]
+
+_VALUE = "value"
+"""The one property of the object that stands around what is no object."""
+_FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
+_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def output_schema(kind: type[Any]) -> Schema:
+    """The JSON schema of `kind`, in the part of it that vendors hold a model to.
+
+    What is no object is the property `value` of one. Raises `InvalidOptions`, with the place, for
+    types that can't be said strictly: a dict, a tuple of several types, any value at all.
+    """
+    return strict_schema(_object_schema(kind))
+
+
+def response_format_for(formats: Collection[str], kind: type[Any]) -> Schema | None:
+    """The best `SendOptions.response_format` of those that a backend takes; None if it takes none.
+
+    `formats` are those of `ContextBackend.response_formats`. A type that can't be said strictly is
+    only described to the model.
+    """
+    if "json_schema" in formats:
+        name = _NAME.sub("_", getattr(kind, "__name__", "answer"))[:64]
+        try:
+            said = {"name": name, "schema": output_schema(kind), "strict": True}
+        except InvalidOptions:
+            said = {"name": name, "schema": _object_schema(kind), "strict": False}
+        return {"type": "json_schema", "json_schema": said}
+    return {"type": "json_object"} if "json_object" in formats else None
+
+
+def output_instructions(formats: Collection[str], kind: type[Any]) -> str | None:
+    """What the model must be told in words beside the format; None if the format says it all."""
+    if "json_schema" in formats:
+        return None
+    schema = json.dumps(_object_schema(kind), ensure_ascii=False, separators=(",", ":"))
+    return (
+        "Give your final answer as one JSON object that fits this JSON schema, "
+        f"and nothing else:\n{schema}"
+    )
+
+
+def parse_output(text: str, kind: type[T]) -> T:
+    """The value that an answer says, with or without a code fence or words around it.
+
+    Raises `InvalidOutput`, whose text tells the model what to mend.
+    """
+    if kind is str:
+        return cast("T", text)
+    adapter, is_object = TypeAdapter(kind), _is_object(json_schema(kind))
+    wrong: ValidationError | None = None
+    for found in _candidates(text):
+        try:
+            return adapter.validate_json(json.dumps(_unwrap(found, is_object=is_object)))
+        except ValidationError as error:
+            wrong = wrong or error
+    if wrong is None:
+        raise InvalidOutput(_again("- there is no JSON in it"))
+    raise InvalidOutput(_again(format_validation_error(wrong))) from wrong
+
+
+def _again(what: str) -> str:
+    return (
+        f"The answer is not what was asked for:\n{what}\n"
+        "Answer again with one JSON object that fits the schema, and nothing else."
+    )
+
+
+def _candidates(text: str) -> Iterator[object]:
+    """What JSON there is in a text, the likeliest first."""
+    spans = [text, *_FENCED.findall(text)]
+    spans += [
+        text[text.find(first) : text.rfind(last) + 1]
+        for first, last in ("{}", "[]")
+        if first in text
+    ]
+    for span in spans:
+        try:
+            yield json.loads(span, strict=False)
+        except (json.JSONDecodeError, RecursionError):
+            continue
+
+
+def _unwrap(found: object, *, is_object: bool) -> object:
+    if is_object or not isinstance(found, dict):
+        return found
+    said = cast("dict[str, object]", found)
+    return said[_VALUE] if said.keys() == {_VALUE} else said
+
+
+def _object_schema(kind: type[Any]) -> Schema:
+    schema = _resolve(json_schema(kind))
+    if _is_object(schema):
+        return schema
+    definitions = schema.pop("$defs", None)
+    wrapped: Schema = {
+        "type": "object",
+        "properties": {_VALUE: schema},
+        "required": [_VALUE],
+        "additionalProperties": False,
+    }
+    return wrapped if definitions is None else {"$defs": definitions, **wrapped}
+
+
+def _resolve(schema: Schema) -> Schema:
+    """The schema itself, where a recursive type's is only a reference."""
+    if (reference := schema.get("$ref")) is None:
+        return schema
+    found = schema["$defs"][reference.removeprefix("#/$defs/")]
+    return {"$defs": schema["$defs"], **found}
+
+
+def _is_object(schema: Schema) -> bool:
+    return _resolve(schema).get("type") == "object"
