@@ -1,85 +1,32 @@
 """Contexts of LLM conversations, each owned by an actor."""
 
+import importlib as _importlib
+
 from agent_context._actor import AgentContext
-from agent_context._context.zones import Zone
-from agent_context.agent import Agent, AgentStream, AgentUpdate
-from agent_context.backend import ContextBackend, Request
-from agent_context.compression import (
-    CompressionReport,
-    EvictToolResults,
-    Pipeline,
-    SlidingWindow,
-    Strategy,
-    Summarize,
-    TokenBudget,
-    default_strategy,
-)
-from agent_context.errors import (
-    AgentContextError,
-    BackendError,
-    ContextFull,
-    ErrorKind,
-)
+from agent_context.agent import Agent, AgentResponse
+from agent_context.backend import ContextBackend
+from agent_context.compression import SlidingWindow, Summarize, TokenBudget
+from agent_context.errors import AgentContextError, BackendError, ContextFull, ErrorKind
 from agent_context.events import ChangeEvent
-from agent_context.host import ConversationConfig, Host
-from agent_context.messages import (
-    Completion,
-    FinishReason,
-    Message,
-    Role,
-    ToolCall,
-    Usage,
-)
-from agent_context.models import CachePolicy, ModelFacts
+from agent_context.host import Host
+from agent_context.messages import Completion, FinishReason, Message, Role, ToolCall, Usage
 from agent_context.options import SendOptions
-from agent_context.prompt_cache import CacheUsageReport, PrefixReport
 from agent_context.protocol import (
     Append,
-    CacheReport,
     Cancel,
-    Clear,
     Compress,
-    Compressed,
     EstimateTokens,
     Extend,
-    FindByRole,
     Fork,
     FromJsonl,
-    Get,
-    History,
-    HistoryEntry,
-    HistoryPage,
-    Immutable,
     Incremental,
-    Insert,
-    IsEmpty,
-    Len,
     Messages,
-    Pop,
-    Remove,
-    Restore,
-    Retain,
-    Rewind,
-    SearchHistory,
     Send,
     SendStream,
     Subscribe,
     ToJsonl,
-    Unsubscribe,
-    Update,
-    UseBackend,
 )
-from agent_context.providers import (
-    BaseContextProvider,
-    BaseHistoryProvider,
-    CompressionProvider,
-    ContextProvider,
-    ContextResult,
-    HistoryProvider,
-    InMemoryHistoryProvider,
-    SessionContext,
-)
-from agent_context.providers.response import AgentResponse
+from agent_context.providers import ContextProvider, HistoryProvider
 from agent_context.ref import ContextRef
 from agent_context.sessions import AgentSession
 from agent_context.stream import Stream
@@ -89,8 +36,6 @@ from agent_context.stream_events import (
     StreamEvent,
     TextDelta,
     ToolCallDelta,
-    ToolRoundFinished,
-    UsageReported,
 )
 from agent_context.tools import Tool, tool
 
@@ -100,70 +45,34 @@ __all__ = [
     "AgentContextError",
     "AgentResponse",
     "AgentSession",
-    "AgentStream",
-    "AgentUpdate",
     "Append",
     "BackendError",
-    "BaseContextProvider",
-    "BaseHistoryProvider",
-    "CachePolicy",
-    "CacheReport",
-    "CacheUsageReport",
     "Cancel",
     "ChangeEvent",
-    "Clear",
     "Completion",
     "Compress",
-    "Compressed",
-    "CompressionProvider",
-    "CompressionReport",
     "ContextBackend",
     "ContextFull",
     "ContextProvider",
     "ContextRef",
-    "ContextResult",
-    "ConversationConfig",
     "ErrorKind",
     "EstimateTokens",
-    "EvictToolResults",
     "Extend",
-    "FindByRole",
     "FinishReason",
     "Finished",
     "Fork",
     "FromJsonl",
-    "Get",
-    "History",
-    "HistoryEntry",
-    "HistoryPage",
     "HistoryProvider",
     "Host",
-    "Immutable",
-    "InMemoryHistoryProvider",
     "Incremental",
-    "Insert",
-    "IsEmpty",
-    "Len",
     "Message",
     "Messages",
-    "ModelFacts",
-    "Pipeline",
-    "Pop",
-    "PrefixReport",
     "ReasoningDelta",
-    "Remove",
-    "Request",
-    "Restore",
-    "Retain",
-    "Rewind",
     "Role",
-    "SearchHistory",
     "Send",
     "SendOptions",
     "SendStream",
-    "SessionContext",
     "SlidingWindow",
-    "Strategy",
     "Stream",
     "StreamEvent",
     "Subscribe",
@@ -174,13 +83,27 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallDelta",
-    "ToolRoundFinished",
-    "Unsubscribe",
-    "Update",
     "Usage",
-    "UsageReported",
-    "UseBackend",
-    "Zone",
-    "default_strategy",
     "tool",
 ]
+
+_HOMES = (
+    "protocol",
+    "providers",
+    "compression",
+    "models",
+    "backend",
+    "prompt_cache",
+    "host",
+    "agent",
+)
+
+
+def __getattr__(name: str) -> object:
+    """What stood here in version 0.1, from where it lives now."""
+    if not name.startswith("_"):
+        for home in _HOMES:
+            module = _importlib.import_module(f"agent_context.{home}")
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

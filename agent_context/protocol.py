@@ -56,9 +56,11 @@ __all__ = [
     "SendStream",
     "Subscribe",
     "ToJsonl",
+    "TokenBreakdown",
     "Unsubscribe",
     "Update",
     "UseBackend",
+    "Zone",
 ]
 
 R_co = TypeVar("R_co", covariant=True)

@@ -22,11 +22,11 @@ from agent_context import (
     Extend,
     Finished,
     Message,
-    Request,
     Send,
-    SessionContext,
     StreamEvent,
 )
+from agent_context.backend import Request
+from agent_context.providers import SessionContext
 from benchmarks.report import Row, main
 
 __all__ = ["rows"]

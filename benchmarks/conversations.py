@@ -15,8 +15,8 @@ from typing import Any
 
 import pykka
 
-from agent_context import AgentContext, Append, Len, Message
-from agent_context.protocol import Ask
+from agent_context import AgentContext, Append, Message
+from agent_context.protocol import Ask, Len
 from benchmarks.material import MuteBackend, text
 from benchmarks.report import Row, main, rate, seconds
 

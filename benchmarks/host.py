@@ -17,11 +17,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from agent_context import Append, ContextRef, Host, Len, Message
+from agent_context import Append, ContextRef, Host, Message
 from agent_context._actor.changes import Appended
 from agent_context._actor.replay import encode_change, encode_created
 from agent_context._context.stored_message import from_message
 from agent_context._context.zones import Zones
+from agent_context.protocol import Len
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Entry, Write
 from benchmarks.material import MuteBackend, talk, text

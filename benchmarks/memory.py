@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 import pykka
 
-from agent_context import AgentContext, ContextRef, Extend, Len, Message
+from agent_context import AgentContext, ContextRef, Extend, Message
+from agent_context.protocol import Len
 from benchmarks.material import MuteBackend, text
 from benchmarks.report import Row, main, rate, seconds
 

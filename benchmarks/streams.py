@@ -27,11 +27,11 @@ from agent_context import (
     Append,
     ContextRef,
     EstimateTokens,
-    Len,
     Message,
     SendStream,
     TextDelta,
 )
+from agent_context.protocol import Len
 from agent_context.wire.sse import SseDecoder
 from agent_context_backends._transport import AiohttpTransport
 from agent_context_backends.deepseek import DeepSeekBackend

@@ -17,25 +17,16 @@ from agent_context import (
     AgentContext,
     Append,
     BackendError,
-    Clear,
     Completion,
     Compress,
-    Compressed,
     ContextRef,
     ErrorKind,
     EstimateTokens,
-    EvictToolResults,
     Extend,
     FromJsonl,
-    Immutable,
     Incremental,
-    Len,
     Message,
     Messages,
-    ModelFacts,
-    Request,
-    Retain,
-    Rewind,
     Role,
     Send,
     SendOptions,
@@ -46,11 +37,14 @@ from agent_context import (
     TokenBudget,
     ToolCall,
     Usage,
-    default_strategy,
 )
 from agent_context._actor.recovery import load_state
+from agent_context.backend import Request
+from agent_context.compression import EvictToolResults, default_strategy
 from agent_context.errors import CompressionError, StoreError
 from agent_context.messages import ImagePart
+from agent_context.models import ModelFacts
+from agent_context.protocol import Clear, Compressed, Immutable, Len, Retain, Rewind
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Write

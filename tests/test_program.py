@@ -18,9 +18,7 @@ from agent_context import (
     ContextRef,
     ErrorKind,
     EstimateTokens,
-    FindByRole,
     FromJsonl,
-    Len,
     Message,
     Messages,
     Role,
@@ -32,8 +30,8 @@ from agent_context import (
     TextDelta,
     ToJsonl,
     Tool,
-    Unsubscribe,
 )
+from agent_context.protocol import FindByRole, Len, Unsubscribe
 from agent_context_backends.chat_completions import ChatCompletionsBackend
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend

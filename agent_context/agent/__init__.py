@@ -2,5 +2,6 @@
 
 from agent_context.agent.agent import Agent
 from agent_context.agent.stream import AgentStream, AgentUpdate
+from agent_context.providers.response import AgentResponse
 
-__all__ = ["Agent", "AgentStream", "AgentUpdate"]
+__all__ = ["Agent", "AgentResponse", "AgentStream", "AgentUpdate"]

@@ -145,7 +145,7 @@ def _compose(head: str) -> Node | None:
     except ImportError as error:
         raise SkillError(
             "a SKILL.md is read with PyYAML, which is not installed: "
-            "pip install 'agent-context[skills]'"
+            "pip install 'context-actor[skills]'"
         ) from error
     try:
         return yaml.compose(head, Loader=yaml.SafeLoader)

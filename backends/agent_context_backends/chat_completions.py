@@ -72,7 +72,7 @@ _ELSEWHERE = re.compile(
 _HEADERS = {
     "Accept-Encoding": "identity",  # a compressed stream may sit in a buffer
     "Content-Type": "application/json",
-    "User-Agent": "agent-context",
+    "User-Agent": "context-actor",
 }
 
 _FEW = 100

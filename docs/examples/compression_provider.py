@@ -4,16 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from agent_context import (
-    AgentSession,
-    CompressionProvider,
-    ContextProvider,
-    ContextResult,
-    InMemoryHistoryProvider,
-    Message,
-    SendOptions,
-    Summarize,
-)
+from agent_context import AgentSession, ContextProvider, Message, SendOptions, Summarize
+from agent_context.providers import CompressionProvider, ContextResult, InMemoryHistoryProvider
 from agent_context.tools import tool
 from agent_context_backends.scripted import ScriptedBackend
 

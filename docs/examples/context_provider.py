@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from agent_context import AgentSession, BaseContextProvider, SessionContext
+from agent_context import AgentSession
+from agent_context.providers import BaseContextProvider, SessionContext
 from agent_context_backends.scripted import ScriptedBackend
 
 

@@ -9,18 +9,9 @@ What the model can't see any more it finds again with the tool of `RecallProvide
 import asyncio
 import sys
 
-from agent_context import (
-    Agent,
-    ChangeEvent,
-    Host,
-    Message,
-    ModelFacts,
-    Request,
-    Role,
-    SlidingWindow,
-    ToolCall,
-    events,
-)
+from agent_context import Agent, ChangeEvent, Host, Message, Role, SlidingWindow, ToolCall, events
+from agent_context.backend import Request
+from agent_context.models import ModelFacts
 from agent_context.providers import RecallProvider
 from agent_context.stores.sqlite import SqliteStore
 from agent_context_backends.scripted import ScriptedBackend

@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from agent_context import BaseHistoryProvider, InMemoryHistoryProvider, Message
+from agent_context import Message
+from agent_context.providers import BaseHistoryProvider, InMemoryHistoryProvider
 from agent_context_backends.scripted import ScriptedBackend
 
 

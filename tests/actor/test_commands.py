@@ -8,28 +8,30 @@ import pytest
 
 from agent_context import (
     Append,
-    Clear,
     Extend,
     Fork,
+    Incremental,
+    Message,
+    Messages,
+    Role,
+    ToJsonl,
+    events,
+)
+from agent_context.errors import IndexOutOfRange, InvalidMessage, InvalidOptions, UsageError
+from agent_context.protocol import (
+    Ask,
+    Clear,
     Get,
     Immutable,
-    Incremental,
     Insert,
     IsEmpty,
     Len,
-    Message,
-    Messages,
     Pop,
     Remove,
     Retain,
     Rewind,
-    Role,
-    ToJsonl,
     Update,
-    events,
 )
-from agent_context.errors import IndexOutOfRange, InvalidMessage, InvalidOptions, UsageError
-from agent_context.protocol import Ask
 from tests.actor.conftest import Seen, Talk
 
 A, B, C = Message.user("a"), Message.assistant("b"), Message.user("c")

@@ -10,25 +10,18 @@ import pytest
 from agent_context import (
     Append,
     BackendError,
-    Clear,
     Compress,
-    Compressed,
     ErrorKind,
     EstimateTokens,
-    EvictToolResults,
     Extend,
     FinishReason,
     Incremental,
-    Insert,
-    Len,
     Message,
     Messages,
-    Pipeline,
     Send,
     SendOptions,
     SendStream,
     SlidingWindow,
-    Strategy,
     Summarize,
     TextDelta,
     ToJsonl,
@@ -37,8 +30,15 @@ from agent_context import (
     ToolCall,
     events,
 )
-from agent_context.compression import CompressionPlan, PlanningView
+from agent_context.compression import (
+    CompressionPlan,
+    EvictToolResults,
+    Pipeline,
+    PlanningView,
+    Strategy,
+)
 from agent_context.errors import CompressionError, ContextFull, DeadlockError, TurnTimeout
+from agent_context.protocol import Clear, Compressed, Insert, Len
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.actor.conftest import WAIT, Seen, Talk
 from tests.compression.test_strategies import loop

@@ -9,26 +9,15 @@ import pytest
 
 from agent_context import (
     Append,
-    Clear,
     Completion,
     Compress,
-    Compressed,
     Extend,
     Fork,
     FromJsonl,
-    History,
     Incremental,
-    Insert,
-    Len,
     Message,
     Messages,
-    Pop,
-    Remove,
-    Restore,
-    Retain,
-    Rewind,
     Role,
-    SearchHistory,
     Send,
     SendOptions,
     SendStream,
@@ -36,7 +25,6 @@ from agent_context import (
     Summarize,
     ToJsonl,
     ToolCall,
-    Update,
     events,
 )
 from agent_context.errors import (
@@ -44,6 +32,20 @@ from agent_context.errors import (
     Fenced,
     StoreUnavailable,
     UsageError,
+)
+from agent_context.protocol import (
+    Clear,
+    Compressed,
+    History,
+    Insert,
+    Len,
+    Pop,
+    Remove,
+    Restore,
+    Retain,
+    Rewind,
+    SearchHistory,
+    Update,
 )
 from agent_context.stores.store import Store
 from agent_context.tools.loop import ToolRound

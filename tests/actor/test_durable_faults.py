@@ -13,13 +13,9 @@ from agent_context import (
     ContextRef,
     Extend,
     Fork,
-    History,
     Incremental,
-    Len,
     Message,
     Messages,
-    Restore,
-    Rewind,
     Send,
     SendOptions,
     SendStream,
@@ -39,6 +35,7 @@ from agent_context.errors import (
     StoreError,
     StoreUnavailable,
 )
+from agent_context.protocol import History, Len, Restore, Rewind
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Claim, ForkOrigin
 from agent_context.stores.writer import StoreExecutor

@@ -8,20 +8,7 @@ from typing import cast
 
 import pytest
 
-from agent_context import (
-    Append,
-    ContextRef,
-    Extend,
-    Fork,
-    History,
-    HistoryPage,
-    Message,
-    Messages,
-    Rewind,
-    SearchHistory,
-    Send,
-    events,
-)
+from agent_context import Append, ContextRef, Extend, Fork, Message, Messages, Send, events
 from agent_context._actor.changes import Appended
 from agent_context._actor.journal import Journal
 from agent_context._actor.recovery import load_state
@@ -29,6 +16,7 @@ from agent_context._actor.replay import encode_change, encode_forked
 from agent_context._actor.snapshot_codec import encode_snapshot
 from agent_context._context.stored_message import from_message
 from agent_context.errors import ContextFull, InvalidOptions, StoreUnavailable
+from agent_context.protocol import History, HistoryPage, Rewind, SearchHistory
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import ForkOrigin, Snapshot, Store
 from agent_context.stores.writer import StoreExecutor

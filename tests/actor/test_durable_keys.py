@@ -14,8 +14,6 @@ from agent_context import (
     Append,
     Extend,
     Incremental,
-    IsEmpty,
-    Len,
     Message,
     Send,
     SendOptions,
@@ -29,6 +27,7 @@ from agent_context.errors import (
     TurnCancelled,
     UsageError,
 )
+from agent_context.protocol import IsEmpty, Len
 from agent_context.stores.memory import MemoryStore
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.actor.conftest import WAIT, Talk

@@ -14,14 +14,9 @@ from agent_context import (
     AgentContext,
     Append,
     ChangeEvent,
-    Clear,
     ContextRef,
     Incremental,
-    Len,
     Message,
-    Pop,
-    Restore,
-    Rewind,
     Send,
     ToJsonl,
     events,
@@ -29,7 +24,7 @@ from agent_context import (
 from agent_context._actor import ThreadedAgentContext
 from agent_context._actor.recovery import load_state
 from agent_context.errors import IndexOutOfRange, StoreError, UsageError
-from agent_context.protocol import Ask
+from agent_context.protocol import Ask, Clear, Len, Pop, Restore, Rewind
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Write
 from tests.actor.conftest import WAIT

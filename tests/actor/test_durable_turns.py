@@ -10,14 +10,11 @@ import pytest
 from agent_context import (
     Append,
     Cancel,
-    Clear,
     Completion,
     ContextRef,
     Extend,
     Incremental,
-    Len,
     Message,
-    Pop,
     Send,
     SendOptions,
     SendStream,
@@ -26,6 +23,7 @@ from agent_context import (
     events,
 )
 from agent_context.errors import ConversationClosed, InvalidMessage, TurnCancelled
+from agent_context.protocol import Clear, Len, Pop
 from agent_context.stores.memory import MemoryStore
 from agent_context.tools.loop import ToolRound
 from agent_context_backends.scripted import Hold

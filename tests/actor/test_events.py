@@ -10,27 +10,29 @@ import pytest
 from agent_context import (
     Append,
     ChangeEvent,
-    Clear,
     Compress,
     Extend,
     FromJsonl,
-    Insert,
-    Len,
     Message,
     Messages,
-    Pop,
-    Remove,
-    Restore,
-    Rewind,
     Send,
     SlidingWindow,
     Subscribe,
     ToJsonl,
-    Unsubscribe,
-    Update,
     events,
 )
 from agent_context.errors import ConversationClosed, DeadlockError, InvalidOptions
+from agent_context.protocol import (
+    Clear,
+    Insert,
+    Len,
+    Pop,
+    Remove,
+    Restore,
+    Rewind,
+    Unsubscribe,
+    Update,
+)
 from tests.actor.conftest import WAIT, Seen, Talk
 
 

@@ -11,41 +11,41 @@ from hypothesis import strategies as st
 from agent_context import (
     AgentContext,
     Append,
-    Clear,
     Compress,
-    Compressed,
     ContextRef,
-    EvictToolResults,
     Extend,
     FromJsonl,
-    Immutable,
     Incremental,
-    Insert,
-    Len,
     Message,
     Messages,
+    Role,
+    Send,
+    SlidingWindow,
+    Summarize,
+    ToJsonl,
+    TokenBudget,
+)
+from agent_context._actor.recovery import load_state
+from agent_context._actor.snapshot_codec import decode_snapshot, encode_snapshot
+from agent_context._context.jsonl import dump_zones
+from agent_context.compression import EvictToolResults, Strategy, default_strategy
+from agent_context.errors import AgentContextError
+from agent_context.events import Cleared
+from agent_context.protocol import (
+    Ask,
+    Clear,
+    Compressed,
+    Immutable,
+    Insert,
+    Len,
     Pop,
     Remove,
     Restore,
     Retain,
     Rewind,
-    Role,
-    Send,
-    SlidingWindow,
-    Strategy,
-    Summarize,
-    ToJsonl,
-    TokenBudget,
     Update,
     Zone,
-    default_strategy,
 )
-from agent_context._actor.recovery import load_state
-from agent_context._actor.snapshot_codec import decode_snapshot, encode_snapshot
-from agent_context._context.jsonl import dump_zones
-from agent_context.errors import AgentContextError
-from agent_context.events import Cleared
-from agent_context.protocol import Ask
 from agent_context.stores.memory import MemoryStore
 from agent_context_backends.scripted import ScriptedBackend
 from tests.actor.conftest import Seen

@@ -9,21 +9,18 @@ import pytest
 from agent_context import (
     Append,
     Compress,
-    Compressed,
     Extend,
     FromJsonl,
-    Immutable,
     Incremental,
-    Len,
     Message,
     Messages,
     Summarize,
     ToJsonl,
     ToolCall,
-    Zone,
 )
 from agent_context.errors import ImportFailed, InvalidOptions
 from agent_context.messages import ImagePart
+from agent_context.protocol import Compressed, Immutable, Len, Zone
 from tests.actor.conftest import Talk
 
 SYSTEM = Message.system("You are terse.")

@@ -10,32 +10,28 @@ import pytest
 from agent_context import (
     Append,
     BackendError,
-    CachePolicy,
-    CacheReport,
     Cancel,
     Completion,
     Compress,
     ErrorKind,
-    EvictToolResults,
     Extend,
     FinishReason,
     Fork,
     Message,
-    ModelFacts,
-    Request,
-    Rewind,
     Send,
     SendOptions,
     SendStream,
     Tool,
     ToolCall,
-    Update,
     Usage,
-    default_strategy,
     events,
 )
+from agent_context.backend import Request
+from agent_context.compression import EvictToolResults, default_strategy
 from agent_context.errors import TurnCancelled
+from agent_context.models import CachePolicy, ModelFacts
 from agent_context.prompt_cache import PrefixChangeCause, PrefixReport
+from agent_context.protocol import CacheReport, Rewind, Update
 from agent_context.stream_events import TextDelta
 from agent_context_backends.scripted import Hold, ScriptedBackend, ScriptItem
 from tests.actor.conftest import Seen, Talk

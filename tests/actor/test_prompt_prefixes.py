@@ -15,28 +15,21 @@ from hypothesis import strategies as st
 from agent_context import (
     AgentContext,
     Append,
-    CacheReport,
-    Clear,
     Compress,
     ContextRef,
-    EvictToolResults,
     Extend,
-    Insert,
     Message,
     Messages,
-    Pop,
-    Remove,
-    Rewind,
     Send,
     SendOptions,
     SlidingWindow,
     Tool,
     ToolCall,
-    Update,
 )
+from agent_context.compression import EvictToolResults
 from agent_context.errors import AgentContextError
 from agent_context.prompt_cache import PrefixChangeCause
-from agent_context.protocol import Ask
+from agent_context.protocol import Ask, CacheReport, Clear, Insert, Pop, Remove, Rewind, Update
 from agent_context_backends.chat_completions import ChatCompletionsBackend
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend

@@ -10,15 +10,12 @@ import pytest
 from agent_context import (
     Append,
     BackendError,
-    CacheReport,
     Cancel,
     Completion,
     ErrorKind,
     Finished,
     Incremental,
     Message,
-    ModelFacts,
-    Request,
     Role,
     Send,
     SendOptions,
@@ -29,9 +26,12 @@ from agent_context import (
     TextDelta,
     TokenBudget,
     ToolCall,
-    ToolRoundFinished,
 )
+from agent_context.backend import Request
 from agent_context.errors import InvalidOptions, TurnCancelled
+from agent_context.models import ModelFacts
+from agent_context.protocol import CacheReport
+from agent_context.stream_events import ToolRoundFinished
 from agent_context.tools.loop import ToolRound
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.actor.conftest import WAIT, Seen, Talk

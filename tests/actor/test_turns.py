@@ -19,10 +19,8 @@ from agent_context import (
     ErrorKind,
     Extend,
     FinishReason,
-    Len,
     Message,
     Messages,
-    Pop,
     Role,
     Send,
     SendOptions,
@@ -33,7 +31,6 @@ from agent_context import (
     ToolCall,
     ToolCallDelta,
     Usage,
-    UsageReported,
     events,
 )
 from agent_context.errors import (
@@ -46,6 +43,8 @@ from agent_context.errors import (
     TurnTimeout,
     UsageError,
 )
+from agent_context.protocol import Len, Pop
+from agent_context.stream_events import UsageReported
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.actor.conftest import WAIT, Seen, Talk
 

@@ -12,7 +12,6 @@ import pytest
 from agent_context import (
     AgentContext,
     Append,
-    CacheReport,
     Compress,
     ContextRef,
     EstimateTokens,
@@ -20,16 +19,16 @@ from agent_context import (
     Fork,
     Message,
     Messages,
-    ModelFacts,
     Send,
     SendOptions,
     Summarize,
     Tool,
-    UseBackend,
     events,
 )
 from agent_context.errors import InvalidOptions
+from agent_context.models import ModelFacts
 from agent_context.prompt_cache import PrefixChangeCause
+from agent_context.protocol import CacheReport, UseBackend
 from agent_context_backends.chat_completions import ChatCompletionsBackend
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend

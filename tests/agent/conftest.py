@@ -6,16 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from agent_context import (
-    Agent,
-    AgentSession,
-    ContextProvider,
-    ContextResult,
-    Message,
-    Request,
-    SessionContext,
-    ToolCall,
-)
+from agent_context import Agent, AgentSession, ContextProvider, Message, ToolCall
+from agent_context.backend import Request
+from agent_context.providers import ContextResult, SessionContext
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 
 WAIT = 20.0

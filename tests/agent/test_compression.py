@@ -14,25 +14,27 @@ from hypothesis import strategies as st
 from agent_context import (
     Agent,
     Completion,
-    CompressionProvider,
     ContextProvider,
-    EvictToolResults,
     HistoryProvider,
-    InMemoryHistoryProvider,
     Message,
-    ModelFacts,
-    Request,
     Role,
     SendOptions,
     SlidingWindow,
-    Strategy,
     Summarize,
     TokenBudget,
     ToolCall,
 )
+from agent_context.backend import Request
+from agent_context.compression import EvictToolResults, Strategy
 from agent_context.compression.summarize import PROMPT
 from agent_context.errors import InvalidOptions, StoreUnavailable
-from agent_context.providers import FileHistoryProvider, SqliteHistoryProvider
+from agent_context.models import ModelFacts
+from agent_context.providers import (
+    CompressionProvider,
+    FileHistoryProvider,
+    InMemoryHistoryProvider,
+    SqliteHistoryProvider,
+)
 from agent_context.providers.compression import ModelTokenCounter, compress, input_budget
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts

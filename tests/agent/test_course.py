@@ -28,25 +28,22 @@ from agent_context import (
     ContextFull,
     ContextRef,
     ErrorKind,
-    EvictToolResults,
     Extend,
     Fork,
-    History,
     Incremental,
     Message,
     Messages,
-    Request,
-    Restore,
-    Rewind,
     SendOptions,
     SlidingWindow,
     Summarize,
     ToolCall,
-    default_strategy,
 )
 from agent_context._actor.recovery import load_state
+from agent_context.backend import Request
+from agent_context.compression import EvictToolResults, default_strategy
 from agent_context.compression.summarize import PROMPT
 from agent_context.errors import CompressionError, UsageError
+from agent_context.protocol import History, Restore, Rewind
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store

@@ -16,19 +16,22 @@ from hypothesis import strategies as st
 from agent_context import (
     AgentResponse,
     BackendError,
-    BaseContextProvider,
-    BaseHistoryProvider,
     Completion,
     ContextProvider,
-    ContextResult,
     HistoryProvider,
-    InMemoryHistoryProvider,
     Message,
     TextDelta,
     ToolCall,
 )
 from agent_context.errors import StoreUnavailable, UsageError
-from agent_context.providers import FileHistoryProvider, SqliteHistoryProvider
+from agent_context.providers import (
+    BaseContextProvider,
+    BaseHistoryProvider,
+    ContextResult,
+    FileHistoryProvider,
+    InMemoryHistoryProvider,
+    SqliteHistoryProvider,
+)
 from agent_context.providers.history import select_messages_to_persist
 from agent_context.tools import tool
 from tests.agent.conftest import Gives, agent_of, calls, requests, says, sent, texts

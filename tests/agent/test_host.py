@@ -9,16 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent_context import (
-    Agent,
-    ContextProvider,
-    ConversationConfig,
-    Host,
-    Message,
-    Send,
-    SlidingWindow,
-)
+from agent_context import Agent, ContextProvider, Host, Message, Send, SlidingWindow
 from agent_context.errors import ConversationClosed, InvalidOptions
+from agent_context.host import ConversationConfig
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store

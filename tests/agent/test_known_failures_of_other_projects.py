@@ -24,7 +24,6 @@ from agent_context import (
     AgentSession,
     Append,
     Compress,
-    History,
     Message,
     Role,
     SendOptions,
@@ -33,6 +32,7 @@ from agent_context import (
     TextDelta,
     TokenBudget,
 )
+from agent_context.protocol import History
 from agent_context.providers import (
     ClockProvider,
     ContextProvider,

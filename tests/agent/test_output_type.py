@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from agent_context import AgentUpdate, FinishReason
+from agent_context import FinishReason
+from agent_context.agent import AgentUpdate
 from agent_context.errors import InvalidOutput
 from agent_context.providers import FileHistoryProvider
 from tests.agent.conftest import Gives, agent_of, calls, requests, sent, texts

@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 
-from agent_context import (
+from agent_context import ContextProvider, HistoryProvider, Message, SendOptions, Tool
+from agent_context.backend import Request
+from agent_context.errors import InvalidOptions
+from agent_context.providers import (
     BaseContextProvider,
     BaseHistoryProvider,
-    ContextProvider,
     ContextResult,
-    HistoryProvider,
-    Message,
-    Request,
-    SendOptions,
     SessionContext,
-    Tool,
 )
-from agent_context.errors import InvalidOptions
 from tests.agent.conftest import Gives, Log, Works, agent_of, requests, says, sent, texts
 
 

@@ -13,10 +13,8 @@ from agent_context import (
     Agent,
     AgentResponse,
     AgentSession,
-    AgentUpdate,
     BackendError,
     ContextProvider,
-    ContextResult,
     ErrorKind,
     FinishReason,
     Message,
@@ -28,8 +26,8 @@ from agent_context import (
     TextDelta,
     ToolCallDelta,
     Usage,
-    UsageReported,
 )
+from agent_context.agent import AgentUpdate
 from agent_context.errors import (
     ConversationBusy,
     InvalidMessage,
@@ -37,7 +35,9 @@ from agent_context.errors import (
     RunCancelled,
     UsageError,
 )
+from agent_context.providers import ContextResult
 from agent_context.sessions.session import count_shared_links
+from agent_context.stream_events import UsageReported
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.agent.conftest import Gives, agent_of, calls, requests, says, sent, texts
 

@@ -8,17 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_context import (
-    Agent,
-    BackendError,
-    ContextResult,
-    FinishReason,
-    Message,
-    Role,
-    Tool,
-    ToolCall,
-)
+from agent_context import Agent, BackendError, FinishReason, Message, Role, Tool, ToolCall
 from agent_context.errors import InvalidOptions, TurnAborted
+from agent_context.providers import ContextResult
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.tools import FunctionTool, Limits, ToolContext, tool

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_context import ContextResult, InMemoryHistoryProvider, Message, SendOptions
+from agent_context import Message, SendOptions
+from agent_context.providers import ContextResult, InMemoryHistoryProvider
 from agent_context.tools import tool
 from agent_context_backends.local import LocalBackend
 from agent_context_backends.openai import OpenAIBackend

@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 from agent_context import (
     AgentContext,
     Compress,
-    Compressed,
-    EvictToolResults,
     Extend,
     Incremental,
     Message,
     Send,
     SlidingWindow,
-    Strategy,
     Summarize,
     TokenBudget,
     ToolCall,
@@ -25,8 +22,9 @@ from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage, from_message, with_id
 from agent_context._context.tool_call_groups import open_calls
 from agent_context._context.zones import Zones
-from agent_context.compression import CompressionPlan, PlanningView, pin
+from agent_context.compression import CompressionPlan, EvictToolResults, PlanningView, Strategy, pin
 from agent_context.compression.pinning import pinned_indexes
+from agent_context.protocol import Compressed
 from agent_context.wire.dialect import Dialect
 from agent_context.wire.rendering import render
 from agent_context_backends.scripted import ScriptedBackend

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_context import EvictToolResults, Message, Pipeline, SlidingWindow, Summarize, TokenBudget
+from agent_context import Message, SlidingWindow, Summarize, TokenBudget
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage, from_message
 from agent_context._context.zones import Zones
-from agent_context.compression import PlanningView, Strategy, default_strategy
+from agent_context.compression import (
+    EvictToolResults,
+    Pipeline,
+    PlanningView,
+    Strategy,
+    default_strategy,
+)
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Role, ToolCall
 from tests.histories import histories

@@ -25,15 +25,13 @@ from agent_context import (
     Extend,
     Fork,
     Host,
-    Len,
     Message,
-    Restore,
-    Rewind,
     Send,
     SendStream,
     SlidingWindow,
 )
 from agent_context.errors import StoreError, UsageError
+from agent_context.protocol import Len, Restore, Rewind
 from agent_context.stores.store import Store, Write
 from tests.host.model import TOOLS, Echo, model
 

@@ -12,12 +12,9 @@ from agent_context import (
     AgentContext,
     Append,
     ContextRef,
-    ConversationConfig,
     Fork,
     Host,
-    Immutable,
     Incremental,
-    Len,
     Message,
     Send,
     events,
@@ -32,6 +29,8 @@ from agent_context.errors import (
     UnknownConversation,
     UsageError,
 )
+from agent_context.host import ConversationConfig
+from agent_context.protocol import Immutable, Len
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Store
 from agent_context_backends.scripted import ScriptedBackend

@@ -16,7 +16,6 @@ from agent_context import (
     Fork,
     Host,
     Incremental,
-    Len,
     Message,
     Send,
     SendOptions,
@@ -26,6 +25,7 @@ from agent_context import (
     events,
 )
 from agent_context.errors import ConversationClosed, StoreUnavailable, UsageError
+from agent_context.protocol import Len
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store

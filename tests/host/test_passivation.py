@@ -16,18 +16,16 @@ from agent_context import (
     Extend,
     Host,
     Incremental,
-    Len,
     Message,
     Send,
     SendOptions,
     SendStream,
     Subscribe,
     Summarize,
-    Unsubscribe,
-    UseBackend,
     events,
 )
 from agent_context.errors import ConversationClosed, StoreUnavailable
+from agent_context.protocol import Len, Unsubscribe, UseBackend
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Store
 from agent_context_backends.scripted import Hold, ScriptedBackend

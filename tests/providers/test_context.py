@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_context import ContextResult, Message, SessionContext, Tool
+from agent_context import Message, Tool
 from agent_context.errors import InvalidOptions, UsageError
+from agent_context.providers import ContextResult, SessionContext
 
 RESULTS = st.builds(
     ContextResult,

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from agent_context import AgentContext, Append, Compress, Extend, Fork, Remove, Update
+from agent_context import AgentContext, Append, Compress, Extend, Fork
 from agent_context.agent import Agent
 from agent_context.compression import SlidingWindow
 from agent_context.events import Appended, ChangeEvent, Compressed, Updated
 from agent_context.messages import Message, ToolCall
+from agent_context.protocol import Remove, Update
 from agent_context.providers import recall
 from agent_context.providers.conversation_search import ObservedHistorySearch, StoreHistorySearch
 from agent_context.providers.recall import RecallProvider

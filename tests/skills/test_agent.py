@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent_context import Clear, Compress, Message, Role, SlidingWindow, Summarize
+from agent_context import Compress, Message, Role, SlidingWindow, Summarize
 from agent_context.agent import Agent
+from agent_context.protocol import Clear
 from agent_context.providers import ContextProvider, ContextResult, SkillsProvider
 from agent_context.sessions.session import AgentSession
 from agent_context.skills import AgentSkill, SkillMetadata, SubprocessScriptRunner

@@ -181,7 +181,7 @@ def test_names_are_held_against_the_specification(name: str, departs: bool) -> N
 def test_without_a_yaml_reader_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
 
-    with pytest.raises(SkillError, match=r"pip install 'agent-context\[skills\]'"):
+    with pytest.raises(SkillError, match=r"pip install 'context-actor\[skills\]'"):
         read("name: x\ndescription: y")
 
 

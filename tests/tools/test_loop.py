@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent_context import AgentContext, Cancel, Incremental, Len, Message, Send, SendOptions
+from agent_context import AgentContext, Cancel, Incremental, Message, Send, SendOptions
 from agent_context.errors import InvalidOptions, TurnAborted, TurnCancelled
 from agent_context.messages import Completion, ToolCall
+from agent_context.protocol import Len
 from agent_context.tools import Limits, Toolbox, tool
 from agent_context.tools.loop import ToolLoop, ToolLoopRunner, ToolRound
 from agent_context_backends.scripted import ScriptedBackend

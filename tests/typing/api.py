@@ -10,31 +10,19 @@ from agent_context import (
     AgentContext,
     AgentResponse,
     AgentSession,
-    AgentStream,
-    AgentUpdate,
     Append,
-    CacheReport,
-    CacheUsageReport,
     Cancel,
     Completion,
     Compress,
-    CompressionReport,
     ContextBackend,
     ContextRef,
-    ConversationConfig,
     EstimateTokens,
     Extend,
-    FindByRole,
     Fork,
     FromJsonl,
-    Get,
     Host,
-    Len,
     Message,
     Messages,
-    Pop,
-    PrefixReport,
-    Remove,
     Role,
     Send,
     SendOptions,
@@ -45,11 +33,22 @@ from agent_context import (
     Summarize,
     ToJsonl,
     Tool,
+)
+from agent_context._context.token_breakdown import TokenBreakdown
+from agent_context.agent import AgentStream, AgentUpdate
+from agent_context.compression import CompressionReport
+from agent_context.host import ConversationConfig, FeedChange
+from agent_context.prompt_cache import CacheUsageReport, PrefixReport
+from agent_context.protocol import (
+    CacheReport,
+    FindByRole,
+    Get,
+    Len,
+    Pop,
+    Remove,
     Unsubscribe,
     UseBackend,
 )
-from agent_context._context.token_breakdown import TokenBreakdown
-from agent_context.host import FeedChange
 from agent_context.sessions import FileSessionStore, ScopedSessionStore, SessionStore
 from agent_context.stores.store import Store
 from agent_context.structured_output import parse_output

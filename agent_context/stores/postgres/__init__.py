@@ -6,7 +6,7 @@ except ModuleNotFoundError as error:
     if error.name != "psycopg":
         raise
     raise ModuleNotFoundError(
-        "a PostgresStore needs psycopg: pip install 'agent-context[postgres]'", name="psycopg"
+        "a PostgresStore needs psycopg: pip install 'context-actor[postgres]'", name="psycopg"
     ) from error
 
 __all__ = ["PostgresStore"]

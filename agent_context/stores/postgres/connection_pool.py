@@ -183,7 +183,7 @@ def _text(value: str) -> str:
 def _conninfo(dsn: str, timeout: float) -> str:
     # A peer that vanished without a word must not hold a thread for ever.
     settings: dict[str, Any] = {
-        "application_name": "agent-context",
+        "application_name": "context-actor",
         "connect_timeout": max(2, round(timeout)),
         "keepalives_idle": 10,
         "target_session_attrs": "read-write",

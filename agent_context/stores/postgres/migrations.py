@@ -162,5 +162,5 @@ def _make_schema(database: ConnectionPool, connection: Connection) -> None:
 def _newer(database: ConnectionPool, found: int) -> StoreCorrupt:
     return StoreCorrupt(
         f"{database.where}: schema {database.schema} has version {found}, which is newer than"
-        f" {LATEST}, the newest that this agent-context knows: install a newer one"
+        f" {LATEST}, the newest that this version knows: install a newer one"
     )

@@ -50,7 +50,7 @@ def test_without_psycopg_it_says_what_to_install() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
 
-    assert "pip install 'agent-context[postgres]'" in finished.stderr
+    assert "pip install 'context-actor[postgres]'" in finished.stderr
 
 
 @pytest.mark.parametrize(
