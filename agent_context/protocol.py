@@ -1,9 +1,9 @@
-"""What may be said to a conversation. Each message is a frozen value that names its reply."""
+"""The messages that a conversation takes: frozen values, each of which names its reply."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, cast
+from typing import ClassVar, Literal, cast
 
 from msgspec import Struct, field
 
@@ -16,11 +16,9 @@ from agent_context.events import ChangeEvent
 from agent_context.messages import Completion, Message, MessageId, Role
 from agent_context.options import SendOptions
 from agent_context.prompt_cache import CacheUsageReport
+from agent_context.ref import Ask, Command, ContextRef, Query
 from agent_context.stream import Stream
 from agent_context.tools.loop import ToolLoop
-
-if TYPE_CHECKING:
-    from agent_context.ref import ContextRef  # noqa: F401 - in a string below
 
 __all__ = [
     "AnyAsk",
@@ -29,6 +27,7 @@ __all__ = [
     "CacheReport",
     "Cancel",
     "Clear",
+    "Command",
     "Compress",
     "Compressed",
     "EstimateTokens",
@@ -47,6 +46,7 @@ __all__ = [
     "Len",
     "Messages",
     "Pop",
+    "Query",
     "Remove",
     "Restore",
     "Retain",
@@ -63,26 +63,13 @@ __all__ = [
     "Zone",
 ]
 
-R_co = TypeVar("R_co", covariant=True)
-
-
-class Ask(Struct, Generic[R_co], frozen=True):
-    """A message whose reply is an `R_co`."""
-
-    default_timeout: ClassVar[float] = 5.0
-
-    def timeout_for(self, turn_timeout: float) -> float:
-        """Seconds that an ask waits when it isn't told; `turn_timeout` is the usual deadline."""
-        del turn_timeout
-        return self.default_timeout
-
 
 def _deadline(options: object, usual: float) -> float:
     own = isinstance(options, SendOptions) and "timeout" in options.model_fields_set
     return cast("SendOptions", options).timeout if own else usual
 
 
-class Append(Ask[MessageId], frozen=True):
+class Append(Command[MessageId], frozen=True):
     """Add a message at the end. The reply is its id.
 
     A message keeps the id it has, unless the conversation already holds a message with it: the
@@ -96,21 +83,21 @@ class Append(Ask[MessageId], frozen=True):
     key: str | None = None
 
 
-class Extend(Ask[tuple[MessageId, ...]], frozen=True):
+class Extend(Command[tuple[MessageId, ...]], frozen=True):
     """Add messages at the end, all or none; `key` as with `Append`."""
 
     messages: Sequence[Message]
     key: str | None = None
 
 
-class Insert(Ask[MessageId], frozen=True):
+class Insert(Command[MessageId], frozen=True):
     """Put a message before the one at `index` of the incremental zone; its length appends."""
 
     index: int
     message: Message
 
 
-class Update(Ask[Message], frozen=True):
+class Update(Command[Message], frozen=True):
     """Replace the message at `index` of the incremental zone. The reply is the old one.
 
     The place keeps its id, whatever id `message` has.
@@ -120,17 +107,17 @@ class Update(Ask[Message], frozen=True):
     message: Message
 
 
-class Remove(Ask[Message], frozen=True):
+class Remove(Command[Message], frozen=True):
     """Take out the message at `index` of the incremental zone."""
 
     index: int
 
 
-class Pop(Ask[Message | None], frozen=True):
+class Pop(Command[Message | None], frozen=True):
     """Take out the last message of the incremental zone; None if there is none."""
 
 
-class Retain(Ask[tuple[Message, ...]], frozen=True):
+class Retain(Command[tuple[Message, ...]], frozen=True):
     """Keep only the incremental messages with this role, or for which this is true.
 
     The reply is what was taken out. A predicate must be quick; if it raises, nothing changes.
@@ -139,17 +126,17 @@ class Retain(Ask[tuple[Message, ...]], frozen=True):
     keep: Role | Callable[[Message], bool]
 
 
-class Clear(Ask[tuple[Message, ...]], frozen=True):
+class Clear(Command[tuple[Message, ...]], frozen=True):
     """Empty the incremental zone. The reply is what was in it."""
 
 
-class Rewind(Ask[tuple[Message, ...]], frozen=True):
+class Rewind(Command[tuple[Message, ...]], frozen=True):
     """Cut the incremental zone back to its first `to` messages. The reply is what went."""
 
     to: int
 
 
-class Restore(Ask[tuple[Message, ...]], frozen=True):
+class Restore(Command[tuple[Message, ...]], frozen=True):
     """Take the last `Rewind` back: the zones are what they were before it.
 
     The reply is what came back. What was said since the rewind goes. Raises `UsageError` if
@@ -157,7 +144,7 @@ class Restore(Ask[tuple[Message, ...]], frozen=True):
     """
 
 
-class Fork(Ask["ContextRef"], frozen=True):
+class Fork(Command[ContextRef], frozen=True):
     """Start a new conversation with the same history and settings, and without subscribers.
 
     With `at`, only the first `at` incremental messages. Takes no time that grows with length.
@@ -188,7 +175,7 @@ class HistoryPage(Struct, frozen=True):
     """What the next page comes after; None on the last one."""
 
 
-class History(Ask[HistoryPage], frozen=True):
+class History(Query[HistoryPage], frozen=True):
     """What was ever said, oldest first, compressed and removed messages included.
 
     For a conversation with a store; `after` is the `next` of the page before.
@@ -199,7 +186,7 @@ class History(Ask[HistoryPage], frozen=True):
     limit: int = 100
 
 
-class SearchHistory(Ask[tuple[HistoryEntry, ...]], frozen=True):
+class SearchHistory(Query[tuple[HistoryEntry, ...]], frozen=True):
     """What was ever said with words of `text`, the best first. Needs a store, as `History`."""
 
     default_timeout: ClassVar[float] = 60.0
@@ -207,50 +194,50 @@ class SearchHistory(Ask[tuple[HistoryEntry, ...]], frozen=True):
     limit: int = 10
 
 
-class Len(Ask[int], frozen=True):
+class Len(Query[int], frozen=True):
     """How many messages the three zones hold."""
 
 
-class IsEmpty(Ask[bool], frozen=True):
+class IsEmpty(Query[bool], frozen=True):
     """Whether the three zones hold nothing."""
 
 
-class Get(Ask[Message], frozen=True):
+class Get(Query[Message], frozen=True):
     """The message at `index` of the three zones, concatenated."""
 
     index: int
 
 
-class Messages(Ask[tuple[Message, ...]], frozen=True):
+class Messages(Query[tuple[Message, ...]], frozen=True):
     """The three zones, concatenated."""
 
 
-class Immutable(Ask[tuple[Message, ...]], frozen=True):
+class Immutable(Query[tuple[Message, ...]], frozen=True):
     """The immutable zone."""
 
 
-class Compressed(Ask[tuple[Message, ...]], frozen=True):
+class Compressed(Query[tuple[Message, ...]], frozen=True):
     """The compressed zone."""
 
 
-class Incremental(Ask[tuple[Message, ...]], frozen=True):
+class Incremental(Query[tuple[Message, ...]], frozen=True):
     """The incremental zone."""
 
 
-class FindByRole(Ask[tuple[tuple[int, Message], ...]], frozen=True):
+class FindByRole(Query[tuple[tuple[int, Message], ...]], frozen=True):
     """The messages of one role, each with its index in the three zones, concatenated."""
 
     role: Role
 
 
-class EstimateTokens(Ask[TokenBreakdown], frozen=True):
+class EstimateTokens(Query[TokenBreakdown], frozen=True):
     """What fills the window: tokens per zone, tools, scratch, reserve, total, window."""
 
     default_timeout: ClassVar[float] = 60.0
     options: SendOptions = field(default_factory=SendOptions)
 
 
-class CacheReport(Ask[CacheUsageReport], frozen=True):
+class CacheReport(Query[CacheUsageReport], frozen=True):
     """What the turns had from their vendors' prompt caches, and what a turn now would have.
 
     `next` in the reply is for a turn without messages and with these options.
@@ -260,7 +247,7 @@ class CacheReport(Ask[CacheUsageReport], frozen=True):
     options: SendOptions = field(default_factory=SendOptions)
 
 
-class UseBackend(Ask[ContextBackend], frozen=True):
+class UseBackend(Command[ContextBackend], frozen=True):
     """From the next turn on talk to another backend. The reply is the one so far.
 
     A turn in progress ends with the backend that it began with; turns that wait take the new one.
@@ -272,7 +259,7 @@ class UseBackend(Ask[ContextBackend], frozen=True):
     options: SendOptions = field(default_factory=SendOptions)
 
 
-class Send(Ask[Completion], frozen=True):
+class Send(Command[Completion], frozen=True):
     """One turn: send the conversation with `messages` at its end, and store them and the answer.
 
     With a `loop` the turn goes on while the model calls tools. Each round is stored as it ends,
@@ -297,7 +284,7 @@ class Send(Ask[Completion], frozen=True):
         return _deadline(self.options, turn_timeout) + self.default_timeout
 
 
-class SendStream(Ask[Stream], frozen=True):
+class SendStream(Command[Stream], frozen=True):
     """One turn, streamed. The reply comes as soon as the turn is accepted; iterating waits.
 
     `messages` and the answer are stored together when the stream ends, by the conversation. The
@@ -312,7 +299,7 @@ class SendStream(Ask[Stream], frozen=True):
     key: str | None = None
 
 
-class Compress(Ask[CompressionReport], frozen=True):
+class Compress(Command[CompressionReport], frozen=True):
     """Make the history smaller, by `strategy` or else the conversation's own."""
 
     strategy: Strategy | None = None
@@ -323,13 +310,13 @@ class Compress(Ask[CompressionReport], frozen=True):
         return _deadline(self.options, turn_timeout) + self.default_timeout
 
 
-class ToJsonl(Ask[str], frozen=True):
+class ToJsonl(Query[str], frozen=True):
     """The zones as lines of JSON that `FromJsonl` reads."""
 
     zones: Sequence[Zone] = tuple(Zone)
 
 
-class FromJsonl(Ask[int], frozen=True):
+class FromJsonl(Command[int], frozen=True):
     """Read what `ToJsonl` wrote, or lines in chat-completions form. The reply counts messages.
 
     `replace` puts them in the place of the compressed and incremental zones, `append` adds all
@@ -342,13 +329,13 @@ class FromJsonl(Ask[int], frozen=True):
     mode: Literal["replace", "append"] = "replace"
 
 
-class Cancel(Ask[bool], frozen=True):
+class Cancel(Command[bool], frozen=True):
     """End a turn, or the running one for None. False if there is no such turn."""
 
     turn: str | None = None
 
 
-class Subscribe(Ask[str], frozen=True):
+class Subscribe(Command[str], frozen=True):
     """Have `callback` called with every change, in order, outside the conversation.
 
     The reply is a token for `Unsubscribe`. A callback that raises is logged; one that falls too
@@ -359,7 +346,7 @@ class Subscribe(Ask[str], frozen=True):
     callback: Callable[[ChangeEvent], object]
 
 
-class Unsubscribe(Ask[bool], frozen=True):
+class Unsubscribe(Command[bool], frozen=True):
     """Stop the calls; False if the token names no subscriber."""
 
     token: str

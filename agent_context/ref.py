@@ -5,21 +5,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import pykka
 from msgspec import Struct
 
 from agent_context._context.zones import Zones
 from agent_context._runtime import Reply, in_scope, post
-from agent_context.errors import AskTimeout, ConversationClosed, DeadlockError, MailboxFull
+from agent_context.errors import (
+    AskTimeout,
+    ConversationClosed,
+    DeadlockError,
+    MailboxFull,
+    UsageError,
+)
 
-if TYPE_CHECKING:
-    from agent_context.protocol import Ask
-
-__all__ = ["AskCancelled", "ContextRef", "ReadZones", "Shutdown"]
+__all__ = ["Ask", "Command", "ContextRef", "Query"]
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Ask(Struct, Generic[R_co], frozen=True):
+    """A message to a conversation whose reply is an `R_co`: a `Command` or a `Query`."""
+
+    default_timeout: ClassVar[float] = 5.0
+    """Seconds that an ask waits if it isn't told how long."""
+
+    def timeout_for(self, turn_timeout: float) -> float:
+        """Seconds that this ask waits; `turn_timeout` is the conversation's own for turns."""
+        del turn_timeout
+        return self.default_timeout
+
+
+class Command(Ask[R_co], frozen=True):
+    """An ask that may change the conversation."""
+
+
+class Query(Ask[R_co], frozen=True):
+    """An ask that only reads: it is answered from what is there, also while a turn runs."""
 
 
 class AskCancelled(Struct, frozen=True):
@@ -36,16 +62,75 @@ class ReadZones(Struct, frozen=True):
     """Asks for the zones as they are: a value that takes no time, whatever their length."""
 
 
+class Channel(ABC):
+    """How asks reach one conversation, wherever it is. A `ContextRef` is the same for all."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def actor_ref(self) -> pykka.ActorRef[Any]:
+        """The pykka reference of the actor that has the conversation now."""
+
+    @abstractmethod
+    def post(self, message: Ask[Any] | ReadZones) -> Reply[Any]:
+        """Deliver `message`; the reply fails with `pykka.ActorDeadError` if nobody takes it."""
+
+    @abstractmethod
+    def tell(self, message: Ask[Any]) -> None:
+        """Deliver `message` without a reply. Raises `pykka.ActorDeadError`."""
+
+    @abstractmethod
+    def cancel(self, message: Ask[Any]) -> None:
+        """Say that nobody waits for the reply to `message` any more."""
+
+    @abstractmethod
+    def stop(self, timeout: float) -> Sequence[Reply[None]]:
+        """Stop the conversation; returns what settles as its subscribers have had every event.
+
+        Raises `pykka.Timeout`.
+        """
+
+
+class LocalChannel(Channel):
+    """To an actor of this process."""
+
+    __slots__ = ("_actor_ref",)
+
+    def __init__(self, actor_ref: pykka.ActorRef[Any]) -> None:
+        self._actor_ref = actor_ref
+
+    @property
+    def actor_ref(self) -> pykka.ActorRef[Any]:
+        return self._actor_ref
+
+    def post(self, message: Ask[Any] | ReadZones) -> Reply[Any]:
+        return cast("Reply[Any]", self._actor_ref.ask(message, block=False))
+
+    def tell(self, message: Ask[Any]) -> None:
+        self._actor_ref.tell(message)
+
+    def cancel(self, message: Ask[Any]) -> None:
+        post(self._actor_ref, AskCancelled(message))
+
+    def stop(self, timeout: float) -> Sequence[Reply[None]]:
+        end = time.monotonic() + timeout
+        flushed: Sequence[Reply[None]] = ()
+        with contextlib.suppress(pykka.ActorDeadError, MailboxFull):
+            asked = cast("Reply[Any]", self._actor_ref.ask(Shutdown(), block=False))
+            flushed = asked.get(timeout=timeout)
+        self._actor_ref.stop(timeout=max(0.0, end - time.monotonic()))
+        return flushed
+
+
 class ContextRef:
     """Talks to one conversation. Cheap, and safe to use from any thread and any event loop."""
 
-    __slots__ = ("actor_ref", "id", "turn_timeout")
+    __slots__ = ("channel", "id", "turn_timeout")
 
-    def __init__(
-        self, actor_ref: pykka.ActorRef[Any], conversation_id: str, *, turn_timeout: float
-    ) -> None:
-        self.actor_ref = actor_ref
-        """The pykka reference; its own `ask` and `tell` take the same messages, untyped."""
+    def __init__(self, channel: Channel, conversation_id: str, *, turn_timeout: float) -> None:
+        self.channel = channel
+        """How asks get there; for this package."""
         self.id = conversation_id
         self.turn_timeout = turn_timeout
         """Seconds that a turn takes at most, if its options don't say otherwise."""
@@ -53,34 +138,44 @@ class ContextRef:
     def __repr__(self) -> str:
         return f"<conversation {self.id}>"
 
+    @property
+    def actor_ref(self) -> pykka.ActorRef[Any]:
+        """The pykka reference; its own `ask` and `tell` take the same messages, untyped."""
+        return self.channel.actor_ref
+
     def ask(self, message: Ask[R], *, timeout: float | None = None) -> R:
-        """Say `message` and wait for what becomes of it.
+        """Send `message` and wait for its reply.
 
         `timeout` is in seconds; None takes what suits the kind of message: a few seconds for
         reads and edits, a little more than the turn's own deadline for `Send` and `Compress`.
+        Whoever interrupts the wait (Ctrl-C) cancels the turn that the message began.
+
         Raises what went wrong; `AskTimeout` when time is up, `ConversationClosed` after a stop,
-        `MailboxFull` when too much is waiting, `DeadlockError` from inside a callback.
+        `MailboxFull` when too many messages wait, `DeadlockError` from inside a callback,
+        `UsageError` for what is no message.
         """
-        self._refuse_inside(message)
+        reply = submit(self, message)
         seconds = message.timeout_for(self.turn_timeout) if timeout is None else timeout
         try:
-            return cast("R", self._post(message).get(timeout=seconds))
+            return reply.get(timeout=seconds)
         except pykka.Timeout:
             raise self._timeout_error(message, seconds) from None
         except pykka.ActorDeadError:
             raise self._closed_error() from None
+        except (KeyboardInterrupt, SystemExit):
+            self.channel.cancel(message)
+            raise
 
     async def aask(self, message: Ask[R], *, timeout: float | None = None) -> R:
         """`ask` for event loops: never blocks the loop that it runs on.
 
         Cancelling the awaiting task cancels the turn that the message began, if it began one.
         """
-        self._refuse_inside(message)
+        reply = submit(self, message)
         seconds = message.timeout_for(self.turn_timeout) if timeout is None else timeout
-        reply = self._post(message)
         try:
             async with asyncio.timeout(seconds):
-                return cast("R", await reply)
+                return await reply
         except TimeoutError:
             if reply.done():
                 raise
@@ -88,65 +183,31 @@ class ContextRef:
         except pykka.ActorDeadError:
             raise self._closed_error() from None
         except asyncio.CancelledError:
-            self._cancel_ask(message)
+            self.channel.cancel(message)
             raise
 
-    def submit(self, message: Ask[R]) -> Reply[R]:
-        """Say `message` without waiting; the reply may be awaited on any loop, or left alone."""
-        self._refuse_inside(message)
-        return self._post(message)
-
-    def abandon(self, message: Ask[Any]) -> None:
-        """Say that nobody waits for the answer to `message` any more, which cancels its turn."""
-        self._cancel_ask(message)
-
-    async def zones(self) -> Zones:
-        """What the conversation holds now, as a value. Takes no time that grows with length."""
-        try:
-            return cast("Zones", await self._post(ReadZones()))
-        except pykka.ActorDeadError:
-            raise self._closed_error() from None
-
     def tell(self, message: Ask[Any]) -> None:
-        """Say `message` and don't wait. What goes wrong is logged and, for turns, announced."""
+        """Send `message` and don't wait. What goes wrong is logged and, for turns, announced."""
+        _check_ask(message)
         try:
-            self.actor_ref.tell(message)
+            self.channel.tell(message)
         except pykka.ActorDeadError:
             raise self._closed_error() from None
 
     def stop(self, *, timeout: float = 10.0) -> None:
-        """End the conversation and wait for it, at most `timeout` seconds. Harmless if ended.
+        """Stop the conversation and wait for it, at most `timeout` seconds. Harmless if stopped.
 
         A turn in progress is cancelled by its abort policy; what waits is answered with
         `ConversationClosed`. Subscribers get every event, unless they take longer than that.
+        Raises `AskTimeout`.
         """
         end = time.monotonic() + timeout
-        waiting: list[Reply[None]] = []
         try:
-            with contextlib.suppress(pykka.ActorDeadError, MailboxFull):
-                asked = cast("Reply[Any]", self.actor_ref.ask(Shutdown(), block=False))
-                waiting = asked.get(timeout=timeout)
-            self.actor_ref.stop(timeout=max(0.0, end - time.monotonic()))
+            flushed = self.channel.stop(timeout)
         except pykka.Timeout:
             raise AskTimeout(f"{self!r} did not stop within {timeout} seconds") from None
         if not in_scope(self.id):
-            _await_all(waiting, end)
-
-    def _post(self, message: Ask[Any] | ReadZones) -> Reply[Any]:
-        try:
-            return cast("Reply[Any]", self.actor_ref.ask(message, block=False))
-        except pykka.ActorDeadError:
-            raise self._closed_error() from None
-
-    def _cancel_ask(self, message: Ask[Any]) -> None:
-        post(self.actor_ref, AskCancelled(message))
-
-    def _refuse_inside(self, message: Ask[Any]) -> None:
-        if in_scope(self.id):
-            raise DeadlockError(
-                f"{type(message).__name__} was asked from inside a callback of {self!r}, "
-                "which has to return first: use tell, or ask from another thread"
-            )
+            _wait_for_all(flushed, end)
 
     def _timeout_error(self, message: Ask[Any], seconds: float) -> AskTimeout:
         return AskTimeout(f"{self!r} gave no answer to {type(message).__name__} in {seconds} s")
@@ -155,7 +216,46 @@ class ContextRef:
         return ConversationClosed(f"{self!r} was stopped")
 
 
-def _await_all(waiting: list[Reply[None]], end: float) -> None:
-    for mark in waiting:
+# For this package alone, and so no methods of what users hold.
+
+
+def submit(ref: ContextRef, message: Ask[R]) -> Reply[R]:
+    """Post `message` without waiting; the reply may be awaited on any event loop.
+
+    It fails with `pykka.ActorDeadError` if the conversation was stopped.
+    """
+    _check_ask(message)
+    if in_scope(ref.id):
+        raise DeadlockError(
+            f"{type(message).__name__} was asked from inside a callback of {ref!r}, "
+            "which has to return first: use tell, or ask from another thread"
+        )
+    return ref.channel.post(message)
+
+
+async def read_zones(ref: ContextRef) -> Zones:
+    """What the conversation holds now, as a value: O(1), whatever its length."""
+    try:
+        return cast("Zones", await ref.channel.post(ReadZones()))
+    except pykka.ActorDeadError:
+        raise ConversationClosed(f"{ref!r} was stopped") from None
+
+
+def _check_ask(message: object) -> None:
+    if isinstance(message, Ask):
+        return
+    given = type(message).__name__
+    if isinstance(message, type) and issubclass(message, Ask):
+        name = cast("type[object]", message).__name__
+        raise UsageError(f"{name} is a class: ask {name}(...)")
+    hint = f": Send(messages=[Message.user({message!r})])" if isinstance(message, str) else ""
+    raise UsageError(
+        f"a conversation is asked with the messages of agent_context.protocol, "
+        f"not with {given}{hint}"
+    )
+
+
+def _wait_for_all(flushed: Sequence[Reply[None]], end: float) -> None:
+    for mark in flushed:
         with contextlib.suppress(pykka.Timeout):
             mark.get(timeout=max(0.0, end - time.monotonic()))

@@ -23,6 +23,7 @@ from agent_context._actor.replay import encode_change, encode_created
 from agent_context._context.stored_message import from_message
 from agent_context._context.zones import Zones
 from agent_context.protocol import Len
+from agent_context.ref import LocalChannel
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Entry, Write
 from benchmarks.material import MuteBackend, talk, text
@@ -175,7 +176,9 @@ def through_a_ref(asks: int) -> Row:
     """What it costs that a ref of a host can wake its conversation."""
     with a_host(live=10) as host:
         hosted = host.get("c")
-        plain = ContextRef(hosted.actor_ref, hosted.id, turn_timeout=hosted.turn_timeout)
+        plain = ContextRef(
+            LocalChannel(hosted.actor_ref), hosted.id, turn_timeout=hosted.turn_timeout
+        )
         mine, floor = list[float](), list[float]()
         for _ in range(5):
             floor.append(seconds(lambda: [plain.ask(Len()) for _ in range(asks // 5)]))

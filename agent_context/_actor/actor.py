@@ -80,7 +80,7 @@ from agent_context.protocol import (
     Unsubscribe,
     UseBackend,
 )
-from agent_context.ref import AskCancelled, ContextRef, ReadZones, Shutdown
+from agent_context.ref import AskCancelled, ContextRef, LocalChannel, ReadZones, Shutdown
 from agent_context.stores.store import Store
 from agent_context.stores.writer import StoreExecutor
 
@@ -158,7 +158,9 @@ class _Conversation(ErrorBoundary):
         close_lost_turn(state)
         state.commit_now()
         actor_ref = cast("Any", super()).start(config, state, host)
-        return ContextRef(actor_ref, state.conversation_id, turn_timeout=config.options.timeout)
+        return ContextRef(
+            LocalChannel(actor_ref), state.conversation_id, turn_timeout=config.options.timeout
+        )
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
         """Answer an `Ask`, or take in what a job reports; once all that changed is kept."""

@@ -15,7 +15,7 @@ from agent_context.errors import ConversationClosed
 from agent_context.messages import Completion, Message, Usage
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
-from agent_context.ref import ContextRef
+from agent_context.ref import ContextRef, submit
 from agent_context.stream import Stream
 from agent_context.tools.loop import ToolLoop, ToolRound
 
@@ -68,12 +68,12 @@ class Turn:
             loop=loop,
         )
         try:
-            self._reply = self._conversation.submit(send)
+            self._reply = submit(self._conversation, send)
             return await self._reply
         except pykka.ActorDeadError:
             raise ConversationClosed(f"{self._conversation!r} was stopped") from None
         except asyncio.CancelledError:
-            self._conversation.abandon(send)
+            self._conversation.channel.cancel(send)
             raise
 
     async def streamed(self, request: Request, loop: ToolLoop, emit: UpdateSink) -> Completion:

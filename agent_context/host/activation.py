@@ -28,7 +28,7 @@ from agent_context.errors import (
     UnknownConversation,
 )
 from agent_context.events import ChangeEvent
-from agent_context.host.hosted_ref import ActivationWaiter, HostedRef
+from agent_context.host.hosted_ref import ActivationWaiter, to_hosted
 from agent_context.host.slot import PendingDelivery, Slot
 from agent_context.ref import ContextRef, Shutdown
 from agent_context.stores.store import ConversationInfo, Store
@@ -245,7 +245,7 @@ class ActivationRegistry:
 
     def register_fork(
         self, conversation_id: str, launch: Callable[[HostPort], ContextRef]
-    ) -> HostedRef:
+    ) -> ContextRef:
         """Seat a fork. Raises `ConversationClosed`."""
         with self._changed:
             slot = self._add_slot(conversation_id)
@@ -256,7 +256,7 @@ class ActivationRegistry:
             self._fail_slot(slot, error)
             raise
         self._settle(slot)
-        return HostedRef(slot.ref, self)
+        return to_hosted(slot.ref, self)
 
     def evict_idle(self) -> None:
         """Have those end that were not used for longest, if more are awake than should be."""
@@ -335,7 +335,7 @@ class ActivationRequest:
         self._registry = registry
         self._id = conversation_id
         self._end = time.monotonic() + patience
-        self.result: Reply[HostedRef] = Reply()
+        self.result: Reply[ContextRef] = Reply()
 
     def begin_if_known(self) -> None:
         """Look for it, but don't make it."""
@@ -360,7 +360,7 @@ class ActivationRequest:
         else:
             self.begin()
 
-    def _on_activated(self, arrival: Reply[HostedRef]) -> None:
+    def _on_activated(self, arrival: Reply[ContextRef]) -> None:
         owned = isinstance(arrival.error(), OwnedByAnotherProcess)
         if owned and time.monotonic() < self._end:
             io_loop().call_later(_PAUSE, self.begin)

@@ -23,7 +23,6 @@ from agent_context.events import ChangeEvent
 from agent_context.host.activation import ActivationRegistry, ActivationRequest
 from agent_context.host.change_feed import FeedChange, to_feed_change
 from agent_context.host.health import check_process
-from agent_context.host.hosted_ref import HostedRef
 from agent_context.host.signals import SignalDrain
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
@@ -245,7 +244,7 @@ class Host:
     async def __aexit__(self, *_: object) -> None:
         await self.adrain()
 
-    def _activate(self, conversation_id: str, create: bool, patience: float) -> Reply[HostedRef]:  # noqa: FBT001
+    def _activate(self, conversation_id: str, create: bool, patience: float) -> Reply[ContextRef]:  # noqa: FBT001
         self._registry.check_home()
         search = ActivationRequest(self._registry, check_type("id", conversation_id, str), patience)
         if create:

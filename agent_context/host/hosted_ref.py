@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pykka
 
 from agent_context._runtime import Deferred, Failure, Reply, post
-from agent_context.protocol import Ask, Compress, Fork, Send, SendStream
-from agent_context.ref import AskCancelled, ContextRef, ReadZones
+from agent_context.errors import ConversationClosed
+from agent_context.protocol import Compress, Fork, Send, SendStream
+from agent_context.ref import Ask, AskCancelled, Channel, ContextRef, ReadZones
 
 if TYPE_CHECKING:
     from agent_context.host.activation import ActivationRegistry
 
-__all__ = ["ActivationWaiter", "HostedRef"]
+__all__ = ["ActivationWaiter", "HostedChannel", "to_hosted"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,58 +25,75 @@ _NEW_WORK: Final = (Send, SendStream, Compress, Fork)
 """What a host does not begin any more while it drains."""
 
 
-class HostedRef(ContextRef):
-    """Talks to one conversation of a host, also after it was parked: that wakes it.
+class HostedChannel(Channel):
+    """To a conversation of a host, also after it was passivated: that wakes it.
 
-    After `stop` this ref has ended; another one from the host wakes the conversation again.
+    After a stop this channel has ended; another one from the host wakes the conversation again.
     """
 
-    __slots__ = ("_ended", "_registry")
+    __slots__ = ("_id", "_ref", "_registry", "_stopped")
+
+    def __repr__(self) -> str:
+        return f"<conversation {self._id}>"
 
     def __init__(self, ref: ContextRef, registry: ActivationRegistry) -> None:
-        super().__init__(ref.actor_ref, ref.id, turn_timeout=ref.turn_timeout)
+        self._id = ref.id
+        self._ref = ref.actor_ref
         self._registry = registry
-        self._ended = False
+        self._stopped = False
+
+    @property
+    def actor_ref(self) -> pykka.ActorRef[Any]:
+        return self._ref
+
+    def move_to(self, actor_ref: pykka.ActorRef[Any]) -> None:
+        """The conversation was activated anew, as this actor."""
+        self._ref = actor_ref
+
+    def post(self, message: Ask[Any] | ReadZones) -> Reply[Any]:
+        self._check(message)
+        reply = cast("Reply[Any]", self._ref.ask(message, block=False))
+        if not (reply.done() and isinstance(reply.error(), pykka.ActorDeadError)):
+            return reply
+        later: Reply[Any] = Reply()
+        self._registry.deliver(self._id, _PendingAsk(self, message, later))
+        return later
 
     def tell(self, message: Ask[Any]) -> None:
         self._check(message)
         try:
-            self.actor_ref.tell(message)
+            self._ref.tell(message)
         except pykka.ActorDeadError:
-            self._registry.deliver(self.id, _PendingTell(self, message))
+            self._registry.deliver(self._id, _PendingTell(self, message))
 
-    def stop(self, *, timeout: float = 10.0) -> None:
-        end = time.monotonic() + timeout
-        self._ended = True
-        if (ref := self._registry.get_active(self.id, timeout)) is not None:
-            ref.stop(timeout=max(0.0, end - time.monotonic()))
-
-    def _post(self, message: Ask[Any] | ReadZones) -> Reply[Any]:
-        self._check(message)
-        reply = super()._post(message)
-        if not (reply.done() and isinstance(reply.error(), pykka.ActorDeadError)):
-            return reply
-        later: Reply[Any] = Reply()
-        self._registry.deliver(self.id, _PendingAsk(self, message, later))
-        return later
-
-    def _cancel_ask(self, message: Ask[Any]) -> None:
-        if not post(self.actor_ref, AskCancelled(message)):
+    def cancel(self, message: Ask[Any]) -> None:
+        if not post(self._ref, AskCancelled(message)):
             # Behind the message itself, which waits for the conversation to be there.
-            self._registry.deliver_if_active(self.id, _PendingTell(self, AskCancelled(message)))
+            self._registry.deliver_if_active(self._id, _PendingTell(self, AskCancelled(message)))
+
+    def stop(self, timeout: float) -> Sequence[Reply[None]]:
+        end = time.monotonic() + timeout
+        self._stopped = True
+        ref = self._registry.get_active(self._id, timeout)
+        return () if ref is None else ref.channel.stop(max(0.0, end - time.monotonic()))
 
     def _check(self, message: Ask[Any] | ReadZones) -> None:
-        if self._ended:
-            raise self._closed_error()
+        if self._stopped:
+            raise ConversationClosed(f"<conversation {self._id}> was stopped")
         if self._registry.draining and isinstance(message, _NEW_WORK):
             raise self._registry.draining_error()
 
 
-class _PendingTell:
-    __slots__ = ("_message", "_ref")
+def to_hosted(ref: ContextRef, registry: ActivationRegistry) -> ContextRef:
+    """A ref to the same conversation that goes on working when it was passivated."""
+    return ContextRef(HostedChannel(ref, registry), ref.id, turn_timeout=ref.turn_timeout)
 
-    def __init__(self, ref: HostedRef, message: Ask[Any] | AskCancelled) -> None:
-        self._ref = ref
+
+class _PendingTell:
+    __slots__ = ("_channel", "_message")
+
+    def __init__(self, channel: HostedChannel, message: Ask[Any] | AskCancelled) -> None:
+        self._channel = channel
         self._message = message
 
     def deliver(self, ref: ContextRef) -> bool:
@@ -82,19 +101,21 @@ class _PendingTell:
             ref.actor_ref.tell(self._message)
         except pykka.ActorDeadError:
             return False
-        self._ref.actor_ref = ref.actor_ref
+        self._channel.move_to(ref.actor_ref)
         return True
 
     def fail(self, error: BaseException) -> None:
         name = type(self._message).__name__
-        logger.error("%s was not told to %r: %s", name, self._ref, error)
+        logger.error("%s was not told to %r: %s", name, self._channel, error)
 
 
 class _PendingAsk:
-    __slots__ = ("_message", "_ref", "_reply")
+    __slots__ = ("_channel", "_message", "_reply")
 
-    def __init__(self, ref: HostedRef, message: Ask[Any] | ReadZones, reply: Reply[Any]) -> None:
-        self._ref = ref
+    def __init__(
+        self, channel: HostedChannel, message: Ask[Any] | ReadZones, reply: Reply[Any]
+    ) -> None:
+        self._channel = channel
         self._message = message
         self._reply = reply
 
@@ -102,7 +123,7 @@ class _PendingAsk:
         reply: Any = ref.actor_ref.ask(self._message, block=False)
         if reply.done() and isinstance(reply.error(), pykka.ActorDeadError):
             return False
-        self._ref.actor_ref = ref.actor_ref
+        self._channel.move_to(ref.actor_ref)
         self._reply.set(Deferred(reply))
         return True
 
@@ -117,10 +138,10 @@ class ActivationWaiter:
 
     def __init__(self, registry: ActivationRegistry) -> None:
         self._registry = registry
-        self.reply: Reply[HostedRef] = Reply()
+        self.reply: Reply[ContextRef] = Reply()
 
     def deliver(self, ref: ContextRef) -> bool:
-        self.reply.set(HostedRef(ref, self._registry))
+        self.reply.set(to_hosted(ref, self._registry))
         return True
 
     def fail(self, error: BaseException) -> None:

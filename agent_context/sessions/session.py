@@ -18,7 +18,7 @@ from agent_context.backend import ContextBackend
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, Part, TextPart, new_id
 from agent_context.protocol import ToJsonl
-from agent_context.ref import ContextRef
+from agent_context.ref import ContextRef, read_zones
 from agent_context.sessions import state_codec
 from agent_context.sessions.lazy_messages import ChainedMessages, ConversationMessages
 from agent_context.tools import Tool
@@ -82,7 +82,7 @@ class AgentSession:
 
     async def load_prior_messages(self) -> ConversationMessages:
         """The same, as a sequence whose messages are built when they are read."""
-        zones = Zones() if self.conversation is None else await self.conversation.zones()
+        zones = Zones() if self.conversation is None else await read_zones(self.conversation)
         return ConversationMessages(zones)
 
     async def get_visible(self) -> list[Message]:

@@ -36,6 +36,7 @@ from agent_context.errors import (
     StoreUnavailable,
 )
 from agent_context.protocol import History, Len, Restore, Rewind
+from agent_context.ref import submit
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Claim, ForkOrigin
 from agent_context.stores.writer import StoreExecutor
@@ -293,7 +294,7 @@ def test_a_compression_that_could_not_be_kept_says_so(talk: Talk) -> None:
     ref = talk([hold, "a summary"], store=store, id="c")
     ref.ask(Extend([Message.user(f"{i} " + "word " * 50) for i in range(12)]))
     before = ref.ask(Messages())
-    reply = ref.submit(Compress(Summarize(keep=2)))
+    reply = submit(ref, Compress(Summarize(keep=2)))
     assert hold.entered.wait(WAIT)
     store.error = FULL
     hold.release()
@@ -310,7 +311,7 @@ def test_a_refusal_by_what_was_lost_is_none(talk: Talk) -> None:
     store.writing.shut()
     ref.tell(Rewind(0))
     assert store.writing.reached.wait(WAIT)
-    refused = ref.submit(Rewind(1))
+    refused = submit(ref, Rewind(1))
     crash(store)
     store.writing.open()
     with pytest.raises(Fenced):

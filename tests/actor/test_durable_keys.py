@@ -28,6 +28,7 @@ from agent_context.errors import (
     UsageError,
 )
 from agent_context.protocol import IsEmpty, Len
+from agent_context.ref import submit
 from agent_context.stores.memory import MemoryStore
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.actor.conftest import WAIT, Talk
@@ -139,7 +140,7 @@ def test_a_stop_leaves_the_answer_to_who_waits_for_a_commit(talk: Talk) -> None:
     store = Held()
     ref = talk(store=store, id="c")
     store.writing.shut()
-    asked = ref.submit(Append(Message.user("x"), key="k"))
+    asked = submit(ref, Append(Message.user("x"), key="k"))
     assert store.writing.reached.wait(WAIT)
     stopping = Thread(target=ref.stop)
     stopping.start()

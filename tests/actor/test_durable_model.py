@@ -25,6 +25,7 @@ from agent_context._actor import ThreadedAgentContext
 from agent_context._actor.recovery import load_state
 from agent_context.errors import IndexOutOfRange, StoreError, UsageError
 from agent_context.protocol import Ask, Clear, Len, Pop, Restore, Rewind
+from agent_context.ref import submit
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Write
 from tests.actor.conftest import WAIT
@@ -99,12 +100,12 @@ class Course(RuleBasedStateMachine):
         """Without waiting for the answer of one before the next is asked."""
         self.store.fails_in = fault
         plain = [ask for ask in asks if not (isinstance(ask, Append) and ask.key)]
-        replies = [self.ref.submit(ask) for ask in plain]
+        replies = [submit(self.ref, ask) for ask in plain]
         for ask, reply in zip(plain, replies, strict=True):
             self.done(ask, reply)
         for ask in asks:
             if isinstance(ask, Append) and ask.key:
-                self.done(ask, self.ref.submit(ask))
+                self.done(ask, submit(self.ref, ask))
         self.store.fails_in = None
 
     def done(self, ask: Ask[Any], reply: Any) -> None:

@@ -44,6 +44,7 @@ from agent_context.compression import EvictToolResults, default_strategy
 from agent_context.compression.summarize import PROMPT
 from agent_context.errors import CompressionError, UsageError
 from agent_context.protocol import History, Restore, Rewind
+from agent_context.ref import read_zones
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store
@@ -211,7 +212,7 @@ class Course:
         fork = await ref.aask(Fork())
         await fork.aask(Append(Message.user("elsewhere")))
         assert (await fork.aask(Messages()))[:-1] == await ref.aask(Messages())
-        assert live(await fork.zones()) == live(load_state(self.store, fork.id).zones)
+        assert live(await read_zones(fork)) == live(load_state(self.store, fork.id).zones)
         said = [remark.message.id for remark in await everything(ref)]
         assert [remark.message.id for remark in await everything(fork)][:-1] == said
         await asyncio.to_thread(fork.stop)
@@ -228,7 +229,7 @@ class Course:
     async def check(self) -> None:
         ref = await self.conversation()
         said = await ref.aask(Messages())
-        assert live(await ref.zones()) == live(load_state(self.store, "s").zones)
+        assert live(await read_zones(ref)) == live(load_state(self.store, "s").zones)
         calls = {call.id for message in said for call in message.tool_calls}
         assert calls >= {message.tool_call_id for message in said if message.tool_call_id}
         self.seen |= {message.id: message for message in said}
