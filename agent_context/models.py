@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
-__all__ = ["CachePolicy", "ModelFacts", "TemplateOverhead"]
+__all__ = ["ESTIMATED", "CachePolicy", "ModelFacts", "TemplateOverhead"]
+
+ESTIMATED: Final = "estimated"
+"""As a model's vocabulary: tokens are estimated from the text, and no vocabulary is loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

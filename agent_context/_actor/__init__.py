@@ -1,5 +1,5 @@
-"""The conversation: an actor that owns one context, and what it is made of."""
+"""The actor that owns a conversation, and what it is made of. Private: free to change."""
 
-from agent_context._actor.actor import AgentContext, ThreadedAgentContext
+from agent_context._actor.actor import AgentContext
 
-__all__ = ["AgentContext", "ThreadedAgentContext"]
+__all__ = ["AgentContext"]

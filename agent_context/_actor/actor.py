@@ -5,62 +5,52 @@ It never blocks: whatever takes time runs outside and comes back as a message.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, assert_never, cast
+from typing import Any, Final, assert_never, cast
+
+from msgspec import Struct
 
 from agent_context import events
-from agent_context._actor import commands, queries
+from agent_context._actor import queries
 from agent_context._actor.background_compression import (
     BackgroundCompressor,
-    CompressionEnded,
-    CompressionOverdue,
+    CompressionFinished,
+    CompressionTimedOut,
 )
+from agent_context._actor.changes import ConversationState, EditCommand
 from agent_context._actor.config import ActorConfig
 from agent_context._actor.idempotency import IdempotencyTable, IdempotentRequest, KeyLookedUp
 from agent_context._actor.journal import WriteFailed, after_commit
 from agent_context._actor.lifecycle import ActivityStats, GetActivity, HostPort, Passivate
-from agent_context._actor.model_client import ModelClient
-from agent_context._actor.queries import build_cache_report, estimate_tokens
+from agent_context._actor.model_client import BoundModel, ModelClient
 from agent_context._actor.recovery import (
     OWNERSHIP_LOST,
+    Reopened,
     close_lost_turn,
     fork,
-    open_conversation,
     open_with_timeout,
+    reopen,
 )
-from agent_context._actor.replay import ConversationState
-from agent_context._actor.reports import Report
 from agent_context._actor.state import ActorState
 from agent_context._actor.turn import (
     CompressionReady,
     PrefixChanged,
     RoundFinished,
-    TurnEnded,
+    TurnFinished,
     TurnTimedOut,
 )
 from agent_context._actor.turn_queue import TurnQueue
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.zones import Zones
-from agent_context._runtime import (
-    ErrorBoundary,
-    Failure,
-    Mailbox,
-    PoolActor,
-    Reply,
-    ThreadActor,
-    post,
-)
+from agent_context._runtime import Deferred, ErrorBoundary, Failure, Mailbox, PoolActor, Reply, post
 from agent_context._validation import check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.strategy import Strategy
-from agent_context.errors import (
-    ConversationClosed,
-    StoreError,
-    UsageError,
-)
+from agent_context.errors import ConversationClosed, MailboxFull, StoreError, UsageError
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
@@ -84,15 +74,45 @@ from agent_context.ref import AskCancelled, ContextRef, LocalChannel, ReadZones,
 from agent_context.stores.store import Store
 from agent_context.stores.writer import StoreExecutor
 
-__all__ = ["AgentContext", "ThreadedAgentContext"]
+__all__ = ["AgentContext"]
+
+logger = logging.getLogger(__name__)
+
+_MAX_HELD: Final = 10_000
+"""Messages that may wait while a conversation is read from its store anew."""
+
+Report = (
+    TurnFinished
+    | TurnTimedOut
+    | CompressionReady
+    | RoundFinished
+    | PrefixChanged
+    | AskCancelled
+    | CompressionFinished
+    | CompressionTimedOut
+    | KeyLookedUp
+    | WriteFailed
+    | Reopened
+)
+"""What tasks and stores tell the actor."""
 
 
-class _Conversation(ErrorBoundary):
-    """What a conversation does with each message; on which runtime, its subclasses say."""
+class _Held(Struct, frozen=True):
+    """A message that waits for the conversation to be read anew."""
+
+    message: object
+    reply: Reply[object] | None
+    """None after a `tell`."""
+
+
+class AgentContext(ErrorBoundary, PoolActor):
+    """A conversation. `AgentContext.start(backend, …)` returns its `ContextRef`."""
 
     def __init__(
         self, config: ActorConfig, state: ActorState, host: HostPort | None = None
     ) -> None:
+        if not isinstance(cast("object", config), ActorConfig):
+            raise UsageError("a conversation is started: AgentContext.start(backend, ...)")
         super().__init__()
         self._host = host
         self._config = config
@@ -101,8 +121,10 @@ class _Conversation(ErrorBoundary):
         self._client: ModelClient | None = None
         self._turns: TurnQueue | None = None
         self._compressions: BackgroundCompressor | None = None
-        self._known_keys: IdempotencyTable | None = None
-        self._watch()
+        self._keys: IdempotencyTable | None = None
+        self._held: list[_Held] | None = None
+        """What waits while the conversation is read anew; None if it isn't."""
+        self._watch_journal()
 
     @classmethod
     def start(  # type: ignore[override]
@@ -163,26 +185,25 @@ class _Conversation(ErrorBoundary):
         )
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
-        """Answer an `Ask`, or take in what a job reports; once all that changed is kept."""
-        try:
-            self._recover_if_failed(message)
-        except OWNERSHIP_LOST:
-            if self._host is None or not isinstance(message, Ask | ReadZones):
-                raise
-            # Behind the stop, so that the host has it asked of the one that follows.
-            return self.actor_ref.ask(message, block=False)
+        """Answer an `Ask`, or take in a report; replies come once all that changed is kept."""
+        if isinstance(message, Reopened):
+            self._finish_reopening(message)
+            return None
+        journal = self._state.journal
+        if journal is not None and journal.error is not None:
+            return self._hold(message, journal.error)
+        return self._process(message, is_asked=self._is_reply_expected())
+
+    def _process(self, message: object, *, is_asked: bool) -> object:
         try:
             answer = self._dispatch(message)
         except Exception as error:
-            if (
-                self._state.commit() is None
-                or not cast("Mailbox", self.actor_inbox).is_reply_expected()
-            ):
+            if self._state.commit() is None or not is_asked:
                 raise
             # It was wrong in the light of changes that may be lost yet.
             answer = Failure(error)
-        kept = self._state.commit()
-        return answer if kept is None else after_commit(kept, answer)
+        committed = self._state.commit()
+        return answer if committed is None else after_commit(committed, answer)
 
     def _dispatch(self, message: object) -> object:
         if isinstance(message, Passivate):
@@ -201,75 +222,38 @@ class _Conversation(ErrorBoundary):
         if isinstance(message, ReadZones):
             return self._state.zones
         if isinstance(message, Shutdown):
-            self._closing = self._closing or Reply()
-            self.stop()
-            return self._closing
+            return self._shut_down()
         raise UsageError(
-            f"a conversation is asked with the messages of agent_context, "
+            f"a conversation is asked with the messages of agent_context.protocol, "
             f"not with {type(message).__name__}"
         )
 
-    def _recover_if_failed(self, message: object) -> None:
-        """Read the conversation anew if it could not be kept as it was here.
+    def _shut_down(self) -> Reply[list[Reply[None]]]:
+        self._closing = self._closing or Reply()
+        self.stop()
+        return self._closing
 
-        Raises `StoreError` for who asks if the store still can't be had, or if somebody else has
-        the conversation now: then this one ends.
-        """
-        journal = self._state.journal
-        if journal is None or journal.error is None:
-            return
-        self._drop_everything(journal.error)
-        if isinstance(message, Shutdown):
-            return
-        try:
-            if isinstance(journal.error, OWNERSHIP_LOST):
-                raise journal.error
-            access = StoreExecutor.for_store(journal.access.store)
-            self._state.replace_with(
-                open_conversation(access, self._state.conversation_id, Zones())
-            )
-        except StoreError as error:
-            if isinstance(error, OWNERSHIP_LOST):
-                self.stop()
-            if isinstance(message, Ask | ReadZones):
-                raise
-            return  # nobody asked
-        self._watch()
-        close_lost_turn(self._state)
+    def _is_reply_expected(self) -> bool:
+        return cast("Mailbox", self.actor_inbox).is_reply_expected()
 
-    def _watch(self) -> None:
-        if self._state.journal is not None:
-            self._state.journal.on_loss = lambda: self._post(WriteFailed())
-
-    def _drop_everything(self, error: BaseException) -> None:
-        if self._turns is not None:
-            self._turns.drop(error)
-        self._turns = None
-        self._end_everything(error)
-        self._compressions = self._known_keys = None
+    # Answering.
 
     def _answer(self, message: AnyAsk) -> object:
         if isinstance(message, IdempotentRequest) and message.key is not None:
-            return self._keys.ask(message, message.key, self._state.journal)
+            return self._key_table().ask(message, message.key, self._state.journal)
         return self._answer_now(message)
 
     def _answer_now(self, message: AnyAsk) -> object:
-        if isinstance(message, commands.Edit):
-            return commands.apply(self._state, message)
+        if isinstance(message, EditCommand):
+            return self._state.edit(message, getattr(message, "key", None))
         if isinstance(message, queries.ZoneQuery):
             return queries.answer_query(self._state.zones, message)
         match message:
-            case EstimateTokens():
-                chosen = self._merge_options(message.options)
-                return estimate_tokens(self._model_client(), self._state.zones, chosen)
-            case CacheReport():
-                cache_tracker, chosen = (
-                    self._turn_queue().cache_tracker,
-                    self._merge_options(message.options),
-                )
-                return build_cache_report(
-                    self._model_client(), cache_tracker, self._state.zones, chosen
-                )
+            case EstimateTokens(options):
+                return queries.estimate_tokens(self._bind(options), self._state.zones)
+            case CacheReport(options):
+                tracker, zones = self._turn_queue().cache_tracker, self._state.zones
+                return queries.build_cache_report(self._bind(options), tracker, zones)
             case UseBackend(backend, options):
                 return self._use_backend(backend, options)
             case Send() | SendStream():
@@ -289,8 +273,9 @@ class _Conversation(ErrorBoundary):
             case _:
                 assert_never(message)
 
-    def _merge_options(self, options: SendOptions) -> SendOptions:
-        return check_type("options", options, SendOptions).merged_over(self._config.options)
+    def _bind(self, options: SendOptions) -> BoundModel:
+        chosen = check_type("options", options, SendOptions).merged_over(self._config.options)
+        return self._model_client().bind(chosen)
 
     def _use_backend(self, backend: ContextBackend, options: SendOptions) -> ContextBackend:
         before = self._config.backend
@@ -304,13 +289,15 @@ class _Conversation(ErrorBoundary):
         self._state.announce(lambda: partial(events.BackendChanged, vendor=backend.vendor))
         return before
 
+    # What tasks report.
+
     def _handle_report(self, report: Report) -> None:
         if isinstance(report, KeyLookedUp):
-            self._keys.answer(report, self._answer_now, self._state)
+            self._key_table().answer(report, self._answer_now, self._state)
             return
         turns = self._turn_queue()
         match report:
-            case TurnEnded():
+            case TurnFinished():
                 self._end_turn(turns, report)
             case TurnTimedOut(turn_id):
                 turns.time_out(turn_id)
@@ -321,29 +308,115 @@ class _Conversation(ErrorBoundary):
             case PrefixChanged():
                 turns.cache_tracker.announce_changed_prefix(report.turn_id, report.report)
             case AskCancelled(asked):
-                keys = self._known_keys
+                keys = self._keys
                 turns.cancel_asked(asked if keys is None else keys.cancel_target(asked))
-                self._compressor().cancel(asked)
-            case CompressionEnded():
-                keeper = self._compressor()
-                keeper.finish(report, turn_runs=turns.running is not None)
-            case CompressionOverdue(work_id):
-                self._compressor().time_out(work_id)
-            case WriteFailed():
-                pass  # what there is to do has been done
+                self._compressor().cancel_asked(asked)
+            case CompressionFinished():
+                turn_runs = turns.running is not None
+                self._compressor().finish(report, turn_runs=turn_runs)
+            case CompressionTimedOut(job_id):
+                self._compressor().time_out(job_id)
+            case WriteFailed() | Reopened():
+                pass  # `on_receive` has seen to it
             case _:
                 assert_never(report)
 
-    def _end_turn(self, turns: TurnQueue, report: TurnEnded) -> None:
+    def _end_turn(self, turns: TurnQueue, report: TurnFinished) -> None:
         turn = turns.finish(report)
         if turn is None:
             return
         self._mark_used()
         if self._compressions is not None:
             self._compressions.apply_held()
-        if turn.call is not None and turn.is_past_soft_limit():
-            self._compressor().start_ahead(turn.options, turn.call.client)
+        limit = turn.options.soft_limit
+        if limit is not None and report.window_share > limit and turn.task is not None:
+            self._compressor().start_ahead(turn.options, turn.task.client)
         turns.start_next()
+
+    # Reading the conversation anew, when a change could not be kept.
+
+    def _hold(self, message: object, error: BaseException) -> object:
+        """Have the conversation read anew first: what is in memory is not what is kept.
+
+        Raises `StoreError` if somebody else has the conversation now: then this one ends.
+        """
+        if self._held is None:
+            self._drop_everything(error)
+            if isinstance(message, Shutdown):
+                return self._shut_down()
+            if isinstance(error, OWNERSHIP_LOST):
+                return self._lose_ownership(message, error)
+            self._held = []
+            self._reopen()
+        elif isinstance(message, Shutdown):
+            return self._shut_down()
+        if isinstance(message, GetActivity):
+            return ActivityStats(running=1)
+        if isinstance(message, Report):
+            return None  # of a turn that was dropped
+        if len(self._held) >= _MAX_HELD:
+            raise MailboxFull(f"{_MAX_HELD} messages wait for the store")
+        reply: Reply[object] | None = Reply() if self._is_reply_expected() else None
+        self._held.append(_Held(message, reply))
+        return reply
+
+    def _reopen(self) -> None:
+        journal = self._state.journal
+        if journal is not None:
+            reopen(journal, self._post)
+
+    def _finish_reopening(self, report: Reopened) -> None:
+        held, self._held = self._held or [], None
+        if report.state is None:
+            self._fail_held(held, report.error or StoreError("the store gave no reason"))
+            return
+        self._state.replace_with(report.state)
+        self._watch_journal()
+        close_lost_turn(self._state)
+        self._state.commit()
+        for each in held:
+            self._process_held(each)
+
+    def _fail_held(self, held: list[_Held], error: BaseException) -> None:
+        lost = isinstance(error, OWNERSHIP_LOST)
+        if lost:
+            self.stop()
+        for each in held:
+            if lost and self._host is not None and _is_ask(each.message):
+                # Behind the stop, so that the host has it asked of the one that follows.
+                answer: object = self.actor_ref.ask(each.message, block=False)
+            else:
+                answer = Failure(error)
+            _answer_held(each, answer)
+
+    def _process_held(self, held: _Held) -> None:
+        try:
+            answer = self._process(held.message, is_asked=held.reply is not None)
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+            answer = Failure(error)
+        _answer_held(held, answer)
+
+    def _lose_ownership(self, message: object, error: BaseException) -> object:
+        self.stop()
+        if _is_ask(message):
+            if self._host is None:
+                raise error
+            # Behind the stop, so that the host has it asked of the one that follows.
+            return self.actor_ref.ask(message, block=False)
+        return None
+
+    def _watch_journal(self) -> None:
+        if self._state.journal is not None:
+            self._state.journal.on_loss = lambda: self._post(WriteFailed())
+
+    def _drop_everything(self, error: BaseException) -> None:
+        if self._turns is not None:
+            self._turns.drop(error)
+        self._turns = None
+        self._end_everything(error)
+        self._compressions = self._keys = None
+
+    # The end.
 
     def _mark_used(self) -> None:
         if self._host is not None:
@@ -351,18 +424,16 @@ class _Conversation(ErrorBoundary):
 
     def _activity(self) -> ActivityStats:
         turns = (0, 0) if self._turns is None else self._turns.count()
-        lookups = 0 if self._known_keys is None else self._known_keys.lookups
-        works = len(self._compressions or ())
-        return ActivityStats(*turns, works, lookups, self._state.count_subscribers())
+        lookups = 0 if self._keys is None else self._keys.lookups
+        compressions = len(self._compressions or ())
+        return ActivityStats(*turns, compressions, lookups, self._state.count_subscribers())
 
     def _passivate(self, asked: Passivate) -> None:
         if (host := self._host) is None:
             return
         activity = self._activity()
-        wanted = host.draining or (
-            host.last_used <= asked.unused_since and not activity.subscribers
-        )
-        if activity.busy or not wanted:
+        unused = host.last_used <= asked.unused_since and not activity.subscribers
+        if activity.busy or not (host.draining or unused):
             host.on_passivation_refused()
         elif not cast("Mailbox", self.actor_inbox).stop_unless_pending(Ask, ReadZones, Shutdown):
             self._post(asked)  # again, behind what waits
@@ -370,6 +441,9 @@ class _Conversation(ErrorBoundary):
     def on_stop(self) -> None:
         """End what runs and answer everybody who waits."""
         closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
+        held, self._held = self._held or [], None
+        for each in held:
+            _answer_held(each, Failure(closed))
         self._end_everything(closed)
         released = self._state.release()
         if self._host is not None:
@@ -381,17 +455,16 @@ class _Conversation(ErrorBoundary):
         self._state.commit()
 
     def _end_everything(self, error: BaseException) -> None:
-        for each in (self._turns, self._compressions, self._known_keys):
+        for each in (self._turns, self._compressions, self._keys):
             if each is not None:
                 each.close(error)
 
     # An idle conversation has none of these: most conversations are idle.
 
-    @property
-    def _keys(self) -> IdempotencyTable:
-        if self._known_keys is None:
-            self._known_keys = IdempotencyTable(self._post)
-        return self._known_keys
+    def _key_table(self) -> IdempotencyTable:
+        if self._keys is None:
+            self._keys = IdempotencyTable(self._post)
+        return self._keys
 
     def _model_client(self) -> ModelClient:
         if self._client is None:
@@ -414,9 +487,15 @@ class _Conversation(ErrorBoundary):
         return post(self.actor_ref, report)
 
 
-class AgentContext(_Conversation, PoolActor):  # pyright: ignore[reportIncompatibleMethodOverride] - start
-    """A conversation. `AgentContext.start(backend, …)` returns its `ContextRef`."""
+def _is_ask(message: object) -> bool:
+    return isinstance(message, Ask | ReadZones)
 
 
-class ThreadedAgentContext(_Conversation, ThreadActor):  # pyright: ignore[reportIncompatibleMethodOverride] - start
-    """The same conversation with a thread of its own: slower, and easier to debug."""
+def _answer_held(held: _Held, answer: object) -> None:
+    if held.reply is not None:
+        held.reply.set(
+            Deferred(answer) if isinstance(answer, Reply) else answer  # pyright: ignore[reportUnknownArgumentType] - of anything
+        )
+    elif isinstance(answer, Failure):
+        name = type(held.message).__name__
+        logger.error("%s was told and failed", name, exc_info=answer.error)

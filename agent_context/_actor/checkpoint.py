@@ -8,19 +8,24 @@ import msgspec
 from msgspec import Raw, Struct
 
 from agent_context._context.stored_message import StoredMessage, from_line, from_message
-from agent_context.errors import StoreCorrupt
+from agent_context.errors import InvalidOptions, StoreCorrupt
 from agent_context.messages import Message, MessageId, ToolCall
+from agent_context.stores.write_check import check_text
 
 __all__ = [
     "CALL_EFFECT_UNKNOWN",
     "CALL_NOT_RUN",
     "TurnCheckpoint",
+    "check_key",
     "close_calls",
     "complete_results",
     "decode_checkpoint",
     "encode_checkpoint",
     "unanswered_key",
 ]
+
+_RESERVED = "\x1f"
+"""Begins the keys that the library makes itself."""
 
 CALL_NOT_RUN = "[interrupted] The call was not carried out: its turn was cut short."
 CALL_EFFECT_UNKNOWN = (
@@ -71,7 +76,14 @@ class TurnCheckpoint(Struct, frozen=True):
 
 def unanswered_key(key: str) -> str:
     """The key of a question that was asked with `key`, when a crash left it without an answer."""
-    return f"question of {key}"
+    return f"{_RESERVED}question of {key}"
+
+
+def check_key(key: str) -> None:
+    """Refuse an idempotency key that can't be kept, or is reserved. Raises `InvalidOptions`."""
+    check_text("key", key)
+    if key.startswith(_RESERVED):
+        raise InvalidOptions(f"key {key!r}: keys that begin with {_RESERVED!r} are reserved")
 
 
 class _Form(Struct):

@@ -19,7 +19,7 @@ __all__ = ["ActorConfig", "ConversationConfig"]
 
 # One for all conversations that are started without their own.
 _NO_OPTIONS = SendOptions()
-_TIERED = default_strategy()
+_DEFAULT_STRATEGY = default_strategy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,21 @@ class ActorConfig:
     backend: ContextBackend
     options: SendOptions
     strategy: Strategy
-    editor: CompressionHook | None
+    hook: CompressionHook | None
 
     @staticmethod
     def of(
         backend: ContextBackend,
         options: SendOptions | None,
         strategy: Strategy | None,
-        editor: CompressionHook | None,
+        hook: CompressionHook | None,
     ) -> ActorConfig:
-        """The config, the usual ones for None. Raises `UsageError`."""
+        """The config, with the defaults for None. Raises `UsageError`."""
         return ActorConfig(
             check_type("backend", backend, ContextBackend),
             check_type("options", options or _NO_OPTIONS, SendOptions),
-            check_type("compression", strategy or _TIERED, Strategy),
-            editor,
+            check_type("compression", strategy or _DEFAULT_STRATEGY, Strategy),
+            hook,
         )
 
     def using(self, backend: ContextBackend, options: SendOptions) -> ActorConfig:

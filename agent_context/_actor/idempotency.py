@@ -8,7 +8,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent_context._actor.checkpoint import unanswered_key
+from agent_context._actor.checkpoint import check_key, unanswered_key
 from agent_context._actor.journal import Journal
 from agent_context._actor.replay import decode_completion, messages_in_entry
 from agent_context._actor.state import ActorState
@@ -18,7 +18,6 @@ from agent_context.errors import ConversationBusy, TurnCancelled, UsageError
 from agent_context.messages import Completion
 from agent_context.protocol import Append, Extend, Send, SendStream
 from agent_context.stores.store import Entry, Store
-from agent_context.stores.write_check import check_text
 from agent_context.stream import Channel, Stream
 
 __all__ = ["IdempotencyTable", "IdempotentRequest", "KeyLookedUp"]
@@ -35,7 +34,12 @@ class _Pending(Struct, eq=False):
     begun: IdempotentRequest | None = None
     """What is being answered for it."""
     given_up: bool = False
-    """Whether nobody waited any more before it was begun."""
+    """Whether nobody waits for it any more."""
+
+    @property
+    def is_being_cancelled(self) -> bool:
+        """Whether its turn was begun, and is ending because nobody waits for it."""
+        return self.given_up and self.begun is not None
 
 
 class KeyLookedUp(Struct, frozen=True):
@@ -65,12 +69,21 @@ class IdempotencyTable:
         """The reply to come. Raises `UsageError` if there is no store to look into."""
         if journal is None:
             raise UsageError("a key needs a conversation with a store: start(…, store=…)")
-        check_text("key", check_type("key", key, str))
-        if (known := self._pending(asked, key)) is not None:
+        check_key(check_type("key", key, str))
+        known = self._pending(asked, key)
+        if known is not None and not known.is_being_cancelled:
             known.shared, known.given_up = True, False
             return known.reply
         new = self._open[key] = _Pending(asked, key, Reply())
         self.lookups += 1
+        if known is None:
+            self._look_up(new, journal)
+        else:
+            # What it leaves in the log decides: it may have been answered all the same.
+            known.reply.add_done_callback(lambda _: self._look_up(new, journal))
+        return new.reply
+
+    def _look_up(self, new: _Pending, journal: Journal) -> None:
         post = self._post
 
         def found(lookup: Reply[_Found]) -> None:
@@ -79,8 +92,7 @@ class IdempotencyTable:
             post(KeyLookedUp(new, entry, question, error))
 
         store, name = journal.access.store, journal.conversation_id
-        journal.access.read(_find, store, name, key).add_done_callback(found)
-        return new.reply
+        journal.access.read(_find, store, name, new.key).add_done_callback(found)
 
     def _pending(self, asked: IdempotentRequest, key: str) -> _Pending | None:
         """What was asked with this key and has no answer yet, if `asked` may have its answer."""
@@ -152,7 +164,20 @@ def _find(store: Store, conversation_id: str, key: str) -> _Found:
     entry = store.find_by_key(conversation_id, key)
     if entry is not None:
         return entry, None
-    return None, store.find_by_key(conversation_id, unanswered_key(key))
+    question = store.find_by_key(conversation_id, unanswered_key(key))
+    return None, question or _find_older(store, conversation_id, key)
+
+
+def _find_older(store: Store, conversation_id: str, key: str) -> Entry | None:
+    """The question that version 0.1 kept, under a key that others could have used too.
+
+    Its next entry tells the one from the other.
+    """
+    entry = store.find_by_key(conversation_id, f"question of {key}")
+    if entry is None:
+        return None
+    following = store.entries(conversation_id, after=entry.seq, upto=entry.seq + 1)
+    return entry if following and following[0].kind == "turn_lost" else None
 
 
 def _without_stored_question(

@@ -14,8 +14,8 @@ from typing import Final, Literal, cast
 
 from msgspec import Struct
 
+from agent_context._actor.changes import ConversationState
 from agent_context._actor.checkpoint import TurnCheckpoint, encode_checkpoint
-from agent_context._actor.replay import ConversationState
 from agent_context._actor.snapshot_codec import encode_snapshot
 from agent_context._runtime import Failure, Reply
 from agent_context.stores.store import KEEP_DRAFT, Entry, Unchanged, Write
@@ -154,23 +154,23 @@ class Journal:
         entries, size = self._since_snapshot
         return entries >= _LEAST_ENTRIES and size >= max(_LEAST_BYTES, self._snapshot_bytes)
 
-    def snapshot(self, moment: ConversationState) -> None:
-        """Keep this moment, beside everything else."""
+    def snapshot(self, state: ConversationState) -> None:
+        """Keep this state, beside everything else."""
         self._since_snapshot = [0, 0]
-        self._snapshot_bytes = sum(len(record.body) for record in moment.zones)
+        self._snapshot_bytes = sum(len(record.body) for record in state.zones)
 
         def then(error: BaseException | None) -> None:
             if error is None:
-                self._saving = self.access.read(self._save, moment)
+                self._saving = self.access.read(self._save, state)
                 self._saving.add_done_callback(_log_failure)
 
         self.on_committed(then)
 
-    def _save(self, moment: ConversationState) -> None:
-        snapshot = encode_snapshot(moment)
+    def _save(self, state: ConversationState) -> None:
+        snapshot = encode_snapshot(state)
         self.access.store.save_snapshot(self.conversation_id, self.epoch, snapshot)
 
-    def release(self, moment: ConversationState) -> Reply[None]:
+    def release(self, state: ConversationState) -> Reply[None]:
         """Let others have the conversation once everything is kept."""
         released: Reply[None] = Reply()
         worth_it = self._since_snapshot[0] >= _WORTH_READING
@@ -178,7 +178,7 @@ class Journal:
 
         def let_go() -> None:
             if worth_it and self.error is None:
-                self._save(moment)
+                self._save(state)
             self.access.store.release(self.conversation_id, self.epoch)
 
         def go(_: Reply[None] | None = None) -> None:

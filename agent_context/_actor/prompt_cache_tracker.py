@@ -1,24 +1,19 @@
-"""What a conversation remembers of its last request, and what its vendors' caches gave so far."""
+"""What a conversation knows of its vendors' prompt caches: its last request, and the totals."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
 from functools import partial
-from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from agent_context import events
-from agent_context._actor.model_client import ModelClient
+from agent_context._actor.model_client import BoundModel, RequestSize
 from agent_context._actor.state import ActorState
 from agent_context._context.stored_message import StoredMessage
-from agent_context._context.token_breakdown import TokenBreakdown
 from agent_context._context.zones import Zones
 from agent_context.messages import Usage
-from agent_context.options import SendOptions
 from agent_context.prompt_cache import (
     CacheUsageReport,
     PrefixReport,
@@ -46,24 +41,30 @@ class PrefixComparison(Struct, frozen=True):
     sent: SentRequest
     report: PrefixReport
 
+    def answered(self, usage: Usage, *, stored: bool) -> SentRequest:
+        """The request once it was answered; its messages are `stored` now, or not."""
+        sent, total = self.sent, self.report.total
+        if usage.input_tokens and total:
+            sent = replace(sent, tokens=sent.tokens * usage.input_tokens // total)
+        return replace(sent, stored=len(sent.zones.incremental)) if stored else sent
+
 
 def compare_prefix(
-    client: ModelClient,
-    before: PreviousRequest,
+    model: BoundModel,
+    previous: PreviousRequest,
     zones: Zones,
     stored: int,
     trailing: tuple[StoredMessage, ...],
-    options: SendOptions,
-    breakdown: TokenBreakdown,
+    size: RequestSize,
 ) -> PrefixComparison:
-    """Compare the request that says `zones` and `trailing`, and takes `breakdown`.
+    """Compare the request that says `zones`, instructions included, and `trailing`.
 
     So many of its incremental messages are `stored`.
     """
-    last, rule = before.last, client.facts(options).cache
+    last, policy, breakdown = previous.last, model.facts.cache, size.breakdown
     sent = SentRequest(
-        backend=client.backend,
-        head=client.prefix_fields(options),
+        backend=model.backend,
+        head=model.prefix_fields(),
         zones=zones,
         trailing=trailing,
         stored=stored,
@@ -72,24 +73,19 @@ def compare_prefix(
     )
     shared = SharedPrefix()
     if last is not None:
-        dialect = client.backend.dialect
-        shared = compare_requests(last, sent, dialect, compressed=before.compressed)
-    weigh = _prefix_counter(client, sent.zones, options, breakdown)
-    report = predict_cache_use(last, sent, shared, total=breakdown.total, rule=rule, weigh=weigh)
-    if ends := cache_entry_ends(last, sent.zones, trailing, shared, rule):
+        dialect = model.backend.dialect
+        shared = compare_requests(last, sent, dialect, compressed=previous.compressed)
+    report = predict_cache_use(
+        last,
+        sent,
+        shared,
+        total=breakdown.total,
+        rule=policy,
+        weigh=lambda records: size.prefix_tokens(zones, records),
+    )
+    if ends := cache_entry_ends(last, zones, trailing, shared, policy):
         sent = replace(sent, ends=ends)
     return PrefixComparison(sent, report)
-
-
-def _prefix_counter(
-    client: ModelClient, zones: Zones, options: SendOptions, breakdown: TokenBreakdown
-) -> Callable[[int], int]:
-    def weigh(records: int) -> int:
-        said = client.token_counts(options).total(islice(zones, records))
-        factor = client.calibration.factor
-        return math.ceil(said * factor) + breakdown.tools + breakdown.overhead
-
-    return weigh
 
 
 class PromptCacheTracker:
@@ -122,30 +118,22 @@ class PromptCacheTracker:
                 )
             )
 
-    def remember(self, prefix: PrefixComparison | None, *, stored: bool) -> None:
-        """This request reached the model; its messages were `stored` or not."""
-        if prefix is None:
-            return
-        sent = prefix.sent
-        if stored:
-            sent = replace(sent, stored=len(sent.zones.incremental))
+    def remember(self, sent: SentRequest) -> None:
+        """This request reached the model: the next one is compared with it."""
         self._last = sent
         self._compressions = self._state.current.compressions
 
     def record_turn(
-        self, turn_id: str, prefix: PrefixComparison | None, usage: Usage, *, stored: bool
+        self, turn_id: str, comparison: PrefixComparison | None, usage: Usage, *, stored: bool
     ) -> None:
-        """The same, and this is what the vendor counted."""
-        if prefix is None:
+        """Remember an answered request, and what its vendor counted."""
+        if comparison is None:
             return
-        report = replace(prefix.report, usage=usage)
+        report = replace(comparison.report, usage=usage)
         self.totals = self.totals.with_turn(report)
         if report.missed:
             self._announce_miss(turn_id, report.predicted or 0, report.cached or 0)
-        if usage.input_tokens and report.total:
-            tokens = prefix.sent.tokens * usage.input_tokens // report.total
-            prefix = PrefixComparison(replace(prefix.sent, tokens=tokens), report)
-        self.remember(prefix, stored=stored)
+        self.remember(comparison.answered(usage, stored=stored))
 
     def _announce_miss(self, turn_id: str, predicted: int, cached: int) -> None:
         self._state.announce(

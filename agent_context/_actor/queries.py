@@ -8,9 +8,8 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from agent_context._actor import commands
-from agent_context._actor.changes import to_messages
-from agent_context._actor.model_client import ModelClient, scratch_records
+from agent_context._actor.changes import check_index, to_event_seq, to_messages
+from agent_context._actor.model_client import BoundModel, scratch_records
 from agent_context._actor.prompt_cache_tracker import PromptCacheTracker, compare_prefix
 from agent_context._actor.replay import messages_in_entry
 from agent_context._actor.state import ActorState
@@ -21,7 +20,6 @@ from agent_context._runtime import Deferred, Reply, io_loop
 from agent_context._validation import check_type
 from agent_context.errors import InvalidOptions, UsageError
 from agent_context.messages import Role
-from agent_context.options import SendOptions
 from agent_context.prompt_cache import CacheUsageReport
 from agent_context.protocol import (
     Compressed,
@@ -64,7 +62,7 @@ def answer_query(zones: Zones, message: ZoneQuery) -> object:
         case IsEmpty():
             return not len(zones)
         case Get(index):
-            return zones.get(commands.check_index(index)).message
+            return zones.get(check_index(index)).message
         case FindByRole(role):
             wanted = _role(role)
             found = ((i, r) for i, r in enumerate(zones) if r.role is wanted)
@@ -89,7 +87,7 @@ def query_history(
         raise UsageError(
             "the past is kept in a store, and this conversation has none: start(…, store=…)"
         )
-    limit = commands.check_index(message.limit)
+    limit = check_index(message.limit)
     if limit < 1:
         raise InvalidOptions(f"limit: a number from 1 on, not {limit!r}")
     text = message.after if isinstance(message, History) else message.text
@@ -112,28 +110,23 @@ def _role(value: object) -> Role:
         raise InvalidOptions(f"role: one of {', '.join(Role)}, not {value!r}") from error
 
 
-def estimate_tokens(
-    client: ModelClient, zones: Zones, chosen: SendOptions
-) -> Reply[TokenBreakdown]:
-    """What a turn with these options would take of the window."""
-    return io_loop().offload(client.estimate, zones, scratch_records(chosen), chosen)
+def estimate_tokens(model: BoundModel, zones: Zones) -> Reply[TokenBreakdown]:
+    """What a turn with the model's options would take of the window."""
+    return io_loop().offload(model.estimate, zones, scratch_records(model.options))
 
 
 def build_cache_report(
-    client: ModelClient, cache_tracker: PromptCacheTracker, zones: Zones, chosen: SendOptions
+    model: BoundModel, tracker: PromptCacheTracker, zones: Zones
 ) -> Reply[CacheUsageReport]:
-    """What the turns had from caches, and what one with these options would have."""
-    scratch, before, totals = (
-        scratch_records(chosen),
-        cache_tracker.previous_request(),
-        cache_tracker.totals,
-    )
+    """What the turns had from caches, and what one with the model's options would have."""
+    scratch, totals = scratch_records(model.options), tracker.totals
+    previous = tracker.previous_request()
 
     def report() -> CacheUsageReport:
-        whole, stored = client.with_instructions(zones, chosen), len(zones.incremental)
-        breakdown = client.estimate(zones, scratch, chosen)
-        prefix = compare_prefix(client, before, whole, stored, scratch, chosen, breakdown)
-        return replace(totals, next=prefix.report)
+        size = model.measure_exactly(zones, scratch)
+        whole, stored = model.with_instructions(zones), len(zones.incremental)
+        comparison = compare_prefix(model, previous, whole, stored, scratch, size)
+        return replace(totals, next=comparison.report)
 
     return io_loop().offload(report)
 
@@ -231,6 +224,6 @@ def _entries(store: Store, name: str, after: int, upto: int | None) -> Iterator[
 
 def _to_history_entries(name: str, entry: Entry) -> list[HistoryEntry]:
     return [
-        HistoryEntry(name, entry.seq, entry.timestamp, entry.kind, record.message)
+        HistoryEntry(name, to_event_seq(entry.seq), entry.timestamp, entry.kind, record.message)
         for record in messages_in_entry(entry)
     ]

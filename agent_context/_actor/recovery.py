@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from agent_context import events
-from agent_context._actor import commands
-from agent_context._actor.changes import to_messages
+from agent_context._actor.changes import ConversationState, check_index
 from agent_context._actor.checkpoint import TurnCheckpoint, decode_checkpoint, unanswered_key
 from agent_context._actor.config import ActorConfig
 from agent_context._actor.journal import Journal
 from agent_context._actor.lifecycle import HostPort
 from agent_context._actor.replay import (
     CREATED,
-    ConversationState,
     ForkPoint,
     decode_created,
     encode_created,
@@ -24,9 +25,9 @@ from agent_context._actor.replay import (
     replay,
 )
 from agent_context._actor.snapshot_codec import decode_snapshot
-from agent_context._actor.state import ActorState, wait_for_store
+from agent_context._actor.state import STORE_TIMEOUT, ActorState, to_turn_messages, wait_for_store
 from agent_context._context.zones import Zones
-from agent_context._runtime import Deferred, Failure, Reply
+from agent_context._runtime import Deferred, Failure, Reply, io_loop
 from agent_context.errors import (
     ConversationDeleted,
     Fenced,
@@ -41,12 +42,14 @@ from agent_context.stores.writer import StoreExecutor
 
 __all__ = [
     "OWNERSHIP_LOST",
+    "Reopened",
     "close_lost_turn",
     "fork",
     "load_state",
     "open_conversation",
     "open_fork",
     "open_with_timeout",
+    "reopen",
 ]
 
 logger = logging.getLogger(__name__)
@@ -79,6 +82,40 @@ def _release(opening: Reply[ActorState]) -> None:
         journal.release(opening.get().current)
 
 
+class Reopened(Struct, frozen=True):
+    """A conversation whose changes could not be kept was read anew, or why it can't be."""
+
+    state: ActorState | None = None
+    error: BaseException | None = None
+
+
+def reopen(journal: Journal, post: Callable[[object], bool]) -> None:
+    """Read the conversation of a failed journal anew, beside its actor; posts a `Reopened`.
+
+    It gives up on a store that hangs, and lets go of what that gives later.
+    """
+    executor = StoreExecutor.for_store(journal.access.store)
+    name = journal.conversation_id
+    opening = executor.read(open_conversation, executor, name, Zones())
+    claimed = Lock()
+
+    def give_up() -> None:
+        if claimed.acquire(blocking=False):
+            opening.add_done_callback(_release)
+            text = f"the store has not answered in {STORE_TIMEOUT} seconds"
+            post(Reopened(error=StoreUnavailable(text)))
+
+    timer = io_loop().call_later(STORE_TIMEOUT, give_up)
+
+    def finish(reply: Reply[ActorState]) -> None:
+        if claimed.acquire(blocking=False):
+            timer.cancel()
+            error = reply.error()
+            post(Reopened(error=error) if error else Reopened(reply.get()))
+
+    opening.add_done_callback(finish)
+
+
 def open_fork(
     access: StoreExecutor, conversation_id: str, parent: ForkOrigin, at: int | None, zones: Zones
 ) -> ActorState:
@@ -97,20 +134,20 @@ def _build_conversation(
 ) -> ActorState:
     journal = Journal(access, conversation_id, claim.epoch, claim.head)
     if claim.head == 0:
-        moment = ConversationState(zones, 1)
+        stored = ConversationState(zones, 1)
         journal.add(*first)
     else:
         # Up to what was claimed: who claimed it since may have written on, and will fence this one.
-        moment = load_state(access.store, conversation_id, claim.head)
-        _check_head(conversation_id, moment, claim)
+        stored = load_state(access.store, conversation_id, claim.head)
+        _check_head(conversation_id, stored, claim)
     journal.lost_turn = None if claim.draft is None else decode_checkpoint(claim.draft)
-    return ActorState(conversation_id, moment, journal)
+    return ActorState(conversation_id, stored, journal)
 
 
-def _check_head(conversation_id: str, moment: ConversationState, claim: Claim) -> None:
-    if moment.seq != claim.head:
+def _check_head(conversation_id: str, stored: ConversationState, claim: Claim) -> None:
+    if stored.seq != claim.head:
         raise StoreCorrupt(
-            f"conversation {conversation_id}: its log ends at entry {moment.seq}, "
+            f"conversation {conversation_id}: its log ends at entry {stored.seq}, "
             f"and {claim.head} were acknowledged"
         )
 
@@ -133,29 +170,29 @@ def close_lost_turn(state: ActorState) -> None:
     if journal is None or journal.lost_turn is None:
         return
     draft, journal.lost_turn = journal.lost_turn, None
-    kept = state.to_records(draft.answer_and_results())
-    commands.store_turn_messages(
-        state, kept, after=draft.after, key=_unanswered_key(journal, draft)
-    )
+    kept = state.with_unique_ids(to_turn_messages(draft.answer_and_results()))
+    state.store_turn(kept, after=draft.after, key=_unanswered_key(journal, draft))
     journal.set_running_turn(None)
-    lost = partial(events.TurnLost, turn_id=draft.turn_id, kept=to_messages(kept))
+    lost = partial(
+        events.TurnLost, turn_id=draft.turn_id, kept=tuple(said.message for said in kept)
+    )
     state.announce(lambda: lost)
 
 
 def load_state(store: Store, conversation_id: str, upto: int | None = None) -> ConversationState:
     """What the conversation is, or was after an entry. Raises `StoreError`."""
-    moment, entries = _load_stored(store, conversation_id, upto)
+    stored, entries = _load_stored(store, conversation_id, upto)
     later: list[tuple[ForkPoint, Sequence[Entry]]] = []
     while isinstance(origin := _origin(entries), ForkPoint):
         later.append((origin, entries))
-        moment, entries = _load_stored(store, origin.parent, origin.seq)
+        stored, entries = _load_stored(store, origin.parent, origin.seq)
     if origin is not None:
-        moment, entries = ConversationState(origin, entries[0].seq), entries[1:]
-    moment = replay(moment, entries)
+        stored, entries = ConversationState(origin, entries[0].seq), entries[1:]
+    stored = replay(stored, entries)
     for branch, entries in reversed(later):
-        zones = moment.zones if branch.at is None else moment.zones.truncate(branch.at)
-        moment = replay(ConversationState(zones, entries[0].seq), entries[1:])
-    return moment
+        zones = stored.zones if branch.at is None else stored.zones.truncate(branch.at)
+        stored = replay(ConversationState(zones, entries[0].seq), entries[1:])
+    return stored
 
 
 def _origin(entries: Sequence[Entry]) -> Zones | ForkPoint | None:
@@ -166,19 +203,19 @@ def _origin(entries: Sequence[Entry]) -> Zones | ForkPoint | None:
 def _load_stored(
     store: Store, conversation_id: str, upto: int | None
 ) -> tuple[ConversationState, Sequence[Entry]]:
-    """A moment, and the entries that follow it."""
+    """A stored, and the entries that follow it."""
     log = store.load(conversation_id, upto=upto)
     if log.snapshot is None:
-        return ConversationState(Zones()), log.entries
+        return ConversationState(Zones(), 0), log.entries
     try:
-        moment = decode_snapshot(log.snapshot)
+        stored = decode_snapshot(log.snapshot)
     except StoreCorrupt as error:
         # It only saves time: the log says the same.
         logger.warning("conversation %s is read from its log: %s", conversation_id, error)
-        moment = None
-    if moment is not None:
-        return moment, log.entries
-    return ConversationState(Zones()), _entries(store, conversation_id, upto)
+        stored = None
+    if stored is not None:
+        return stored, log.entries
+    return ConversationState(Zones(), 0), _entries(store, conversation_id, upto)
 
 
 def _entries(store: Store, conversation_id: str, upto: int | None) -> list[Entry]:
@@ -204,7 +241,7 @@ def fork(
 ) -> ContextRef | Reply[ContextRef]:
     """A fork of what `state` is now, cut back to `at` messages; kept where its parent is."""
     journal, name = state.journal, new_id()
-    zones = state.zones if at is None else state.zones.truncate(commands.check_index(at))
+    zones = state.zones if at is None else state.zones.truncate(check_index(at))
     if journal is None:
         return launch(config, ActorState(name, ConversationState(zones)))
     access, origin = journal.access, ForkOrigin(state.conversation_id, state.current.seq)

@@ -1,4 +1,4 @@
-"""A conversation's moment as one compact value, which is read in a few milliseconds."""
+"""A conversation's state as one compact value, which is read in a few milliseconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from agent_context._actor.replay import ConversationState
+from agent_context._actor.changes import ConversationState
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage
 from agent_context._context.zones import Zones
@@ -53,18 +53,18 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Form)
 
 
-def encode_snapshot(moment: ConversationState) -> Snapshot:
-    """The moment, written down. Takes about a millisecond for each 100 kB."""
-    zones = moment.zones
+def encode_snapshot(state: ConversationState) -> Snapshot:
+    """The state, written down. Takes about a millisecond for each 100 kB."""
+    zones = state.zones
     form = _Form(
-        moment.version,
-        moment.compressions,
+        state.version,
+        state.compressions,
         _rows(zones.immutable),
         _rows(zones.compressed),
         _rows(zones.incremental),
-        _undo(zones, moment.undo),
+        _undo(zones, state.undo),
     )
-    return Snapshot(moment.seq, _FORMAT, zlib.compress(_encoder.encode(form), level=1))
+    return Snapshot(state.seq, _FORMAT, zlib.compress(_encoder.encode(form), level=1))
 
 
 def decode_snapshot(snapshot: Snapshot) -> ConversationState | None:

@@ -7,23 +7,44 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from inspect import iscoroutinefunction
 from operator import attrgetter
 from typing import TypeVar, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 from pykka import Timeout
 
-from agent_context._actor.changes import Change, PendingEvent, to_event
+from agent_context._actor.changes import (
+    Appended,
+    Change,
+    Compressed,
+    ConversationState,
+    EditCommand,
+    Inserted,
+    PendingEvent,
+    advance,
+    plan_edit,
+    to_event_seq,
+)
 from agent_context._actor.journal import Journal
-from agent_context._actor.replay import ConversationState, advance, encode_change, encode_event
+from agent_context._actor.replay import encode_change, encode_event
+from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage, from_message, with_id
 from agent_context._context.zones import Zones
 from agent_context._runtime import Reply, SubscriberQueue
+from agent_context.compression.executor import CompressionResult
 from agent_context.errors import InvalidMessage, InvalidOptions, StoreUnavailable
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, MessageId, new_id
 
-__all__ = ["ActorState", "to_records", "wait_for_store"]
+__all__ = [
+    "ActorState",
+    "TurnMessage",
+    "check_subscriber",
+    "to_turn_messages",
+    "wait_for_store",
+]
 
 T = TypeVar("T")
 
@@ -38,6 +59,18 @@ _FEW = 64
 """Up to this many messages an id is looked for one by one: a set would take more room."""
 
 
+class TurnMessage(Struct, frozen=True):
+    """A message that a turn says or hears, in both forms: it is encoded and parsed once."""
+
+    record: StoredMessage
+    message: Message
+
+    def with_id(self, message_id: MessageId) -> TurnMessage:
+        """The same message under another id."""
+        message = self.message.model_copy(update={"id": message_id})
+        return TurnMessage(with_id(self.record, message_id), message)
+
+
 class ActorState:
     """Zones, their version, the sequence of events, and the subscribers.
 
@@ -46,6 +79,7 @@ class ActorState:
 
     __slots__ = (
         "_ids",
+        "_reserved",
         "_subscribers",
         "conversation_id",
         "current",
@@ -54,35 +88,98 @@ class ActorState:
     )
 
     def __init__(
-        self, conversation_id: str, moment: ConversationState, journal: Journal | None = None
+        self, conversation_id: str, state: ConversationState, journal: Journal | None = None
     ) -> None:
         self.conversation_id = conversation_id
-        self.current = moment
+        self.current = state
         self.journal = journal
         self.host_subscribers: Callable[[], Sequence[SubscriberQueue[ChangeEvent]]] | None = None
         """Who hears of every change without having subscribed here."""
         self._ids: set[MessageId] | None = None
+        self._reserved: set[MessageId] | None = None
+        """Ids of messages that turns at hand will store."""
         self._subscribers: dict[str, SubscriberQueue[ChangeEvent]] | None = None
 
     @property
     def zones(self) -> Zones:
         return self.current.zones
 
-    def change(
-        self, change: Change, *, gone: Iterable[StoredMessage] = (), key: str | None = None
-    ) -> None:
-        """Carry out a change and announce it. Raises `IndexOutOfRange`, and nothing happens.
+    def edit(self, command: EditCommand, key: str | None = None) -> object:
+        """Carry out a command, all of it or none, and return its reply.
 
-        `gone` is what leaves the zones: its ids are free again. `key` is the idempotency key.
+        `key` is its idempotency key. Raises what is wrong with the command.
         """
-        before, moment = self.current, advance(self.current, change)
+        planned = plan_edit(command, self)
+        if planned.change is not None:
+            self.change(planned.change, removed=planned.removed, key=key)
+        return planned.reply
+
+    def change(
+        self,
+        change: Change,
+        *,
+        removed: Iterable[StoredMessage] | None = (),
+        key: str | None = None,
+    ) -> None:
+        """Apply a change, write it down and announce it. Raises `IndexOutOfRange`.
+
+        `removed` is what leaves the zones, whose ids are free again; None replaces them whole.
+        """
+        before, after = self.current, advance(self.current, change)
         if self.journal is not None:
             self.journal.add(*encode_change(change), key)
-        self.current = moment
-        if self._ids is not None:
-            self._ids.difference_update(record.id for record in gone)
-        zones = self.current.zones
-        self._announce(lambda: to_event(change, before.zones, zones), before.version)
+        self.current = after
+        if removed is None:
+            self._ids = None
+        elif self._ids is not None:
+            self._ids.difference_update(record.id for record in removed)
+            self._ids.update(record.id for record in change.added)
+        self._announce(lambda: change.to_event(before.zones, after.zones), before.version)
+
+    def store_turn(
+        self,
+        messages: Sequence[TurnMessage],
+        *,
+        after: MessageId | None,
+        answer: bytes | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Add what a turn said, right behind `after`, the last message that its request held.
+
+        It stands at the end if that one is gone, and in front of all if the request held none.
+        What was appended while the turn ran stays behind it: the model has not seen it yet.
+        `answer` is what the vendor said beside the last message, `key` the turn's idempotency key.
+        """
+        incremental = self.zones.incremental
+        index = _index_after(incremental, after)
+        at_end = index == len(incremental)
+        for offset, said in enumerate(messages):
+            last = offset == len(messages) - 1
+            beside = answer if last else None
+            change = (
+                Appended(said.record, beside, said.message)
+                if at_end
+                else Inserted(index + offset, said.record, beside, said.message)
+            )
+            self.change(change, key=key if last else None)
+
+    def zones_before(self, after: MessageId | None) -> Zones:
+        """The zones without what was added behind the message `after`."""
+        zones = self.zones
+        end = _index_after(zones.incremental, after)
+        return zones if end == len(zones.incremental) else zones.truncate(end)
+
+    def apply_compression(self, result: CompressionResult) -> bool:
+        """Put a compression's result in place; False if what it was made from has changed."""
+        before = self.zones
+        after = result.apply_to(before)
+        if after is None:
+            return False
+        left = {record.id for record in (*after.compressed, *after.incremental)}
+        held = (*before.compressed, *before.incremental)
+        removed = tuple(record for record in held if record.id not in left)
+        self.change(Compressed.between(before, after, result.summary), removed=removed)
+        return True
 
     def announce(self, event: Callable[[], PendingEvent]) -> None:
         """Announce something that changed no zone."""
@@ -92,20 +189,20 @@ class ActorState:
         self._announce(event, self.current.version)
 
     def _announce(self, event: Callable[[], PendingEvent], before: int) -> None:
-        listening = self._live_subscribers()
-        if not listening:
+        subscribers = self._live_subscribers()
+        if not subscribers:
             return
         made = event()(
             conversation_id=self.conversation_id,
-            seq=self.current.seq,
+            seq=to_event_seq(self.current.seq),
             version_before=before,
             version_after=self.current.version,
         )
 
         def deliver(error: BaseException | None) -> None:
             if error is None:
-                for delivery in listening:
-                    delivery.put(made)
+                for subscriber in subscribers:
+                    subscriber.put(made)
 
         self.on_committed(deliver)
 
@@ -150,8 +247,7 @@ class ActorState:
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
         """Call `callback` with every later change; returns the token that ends it."""
-        if not callable(callback):
-            raise InvalidOptions(f"a subscriber is a callable, not {type(callback).__name__}")
+        check_subscriber(callback)
         if self._subscribers is None:
             self._subscribers = {}
         token = new_id()
@@ -185,32 +281,36 @@ class ActorState:
             *(self.host_subscribers() if self.host_subscribers else ()),
         )
 
-    def to_record(self, message: object) -> StoredMessage:
-        """A record that may enter the zones: under an id that none of them has."""
-        return self.to_records((message,))[0]
-
     def to_records(self, messages: object) -> tuple[StoredMessage, ...]:
-        """Records that may enter the zones together. Raises `InvalidMessage`."""
-        return self.with_unique_ids(to_records(messages))
+        """The messages in their stored form, under ids that the conversation doesn't hold.
 
-    def with_unique_ids(self, records: Iterable[StoredMessage]) -> tuple[StoredMessage, ...]:
-        """These records, under new ids where theirs are taken."""
-        entering: list[StoredMessage] = []
-        new: set[MessageId] = set()
-        for record in records:
-            if record.id in new or self._holds(record.id):
-                record = with_id(record, new_id())  # noqa: PLW2901 - the same message, renamed
-            new.add(record.id)
-            entering.append(record)
-        if self._ids is not None:
-            self._ids |= new
-        return tuple(entering)
+        Raises `InvalidMessage`.
+        """
+        return tuple(said.record for said in self.with_unique_ids(to_turn_messages(messages)))
 
-    def forget_ids(self) -> None:
-        """The zones were replaced as a whole."""
-        self._ids = None
+    def with_unique_ids(self, messages: Iterable[TurnMessage]) -> tuple[TurnMessage, ...]:
+        """These messages, under new ids where theirs are taken."""
+        unique: list[TurnMessage] = []
+        ids: set[MessageId] = set()
+        for said in messages:
+            if said.record.id in ids or self._holds(said.record.id):
+                said = said.with_id(new_id())  # noqa: PLW2901 - the same message, renamed
+            ids.add(said.record.id)
+            unique.append(said)
+        return tuple(unique)
+
+    def reserve_ids(self, messages: Iterable[TurnMessage]) -> None:
+        """Keep these ids from others until a turn has stored its messages, or ended without."""
+        self._reserved = (self._reserved or set()) | {said.record.id for said in messages}
+
+    def release_ids(self, messages: Iterable[TurnMessage]) -> None:
+        """Let go of what `reserve_ids` kept."""
+        if self._reserved:
+            self._reserved = self._reserved - {said.record.id for said in messages} or None
 
     def _holds(self, message_id: MessageId) -> bool:
+        if self._reserved and message_id in self._reserved:
+            return True
         if len(self.zones) <= _FEW:
             self._ids = None
             return message_id in map(_id, self.zones)
@@ -227,14 +327,37 @@ def wait_for_store(answer: Reply[T]) -> T:
         raise StoreUnavailable(f"the store has not answered in {STORE_TIMEOUT} seconds") from None
 
 
-def to_records(messages: object) -> tuple[StoredMessage, ...]:
-    """These messages as records, whatever their ids. Raises `InvalidMessage`."""
+def check_subscriber(callback: object) -> None:
+    """Refuse what can't be called with an event, or would have to be awaited for it."""
+    if not callable(callback):
+        raise InvalidOptions(f"a subscriber is a callable, not {type(callback).__name__}")
+    if iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__):
+        raise InvalidOptions(
+            "a subscriber is called on a thread and can't be awaited: give a plain function, which "
+            "may hand the event to a loop: loop.call_soon_threadsafe(queue.put_nowait, event)"
+        )
+
+
+def to_turn_messages(messages: object) -> tuple[TurnMessage, ...]:
+    """These messages in both forms, whatever their ids. Raises `InvalidMessage`."""
     if isinstance(messages, str | Message) or not isinstance(messages, Iterable):
         raise InvalidMessage(f"messages: a list of Message, not {type(messages).__name__}")
-    return tuple(_record(item) for item in cast("Iterable[object]", messages))
+    return tuple(map(_to_turn_message, cast("Iterable[object]", messages)))
 
 
-def _record(item: object) -> StoredMessage:
+def _to_turn_message(item: object) -> TurnMessage:
     if not isinstance(item, Message):
         raise InvalidMessage(f"a message is a Message, not {type(item).__name__}")
-    return from_message(item)
+    return TurnMessage(from_message(item), item)
+
+
+def _index_after(incremental: PersistentVector, after: MessageId | None) -> int:
+    """The index behind the message `after`; the length if it is gone, 0 for None."""
+    if after is None:
+        return 0
+    index = len(incremental)
+    for record in reversed(incremental):
+        if record.id == after:
+            return index
+        index -= 1
+    return len(incremental)

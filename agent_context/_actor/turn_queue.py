@@ -1,40 +1,38 @@
 """The turns of a conversation: one runs, the others wait, and each ends exactly once.
 
-All of this is bookkeeping inside the actor; the work itself is a job on the I/O loop.
+All of this is bookkeeping inside the actor; the work itself is a task on the I/O loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from agent_context import events
-from agent_context._actor import commands
-from agent_context._actor.changes import to_messages
+from agent_context._actor.checkpoint import TurnCheckpoint
 from agent_context._actor.config import ActorConfig
 from agent_context._actor.model_client import ModelClient
 from agent_context._actor.prompt_cache_tracker import PromptCacheTracker
 from agent_context._actor.replay import encode_completion
-from agent_context._actor.state import ActorState, to_records
+from agent_context._actor.state import ActorState, TurnMessage, to_turn_messages
 from agent_context._actor.turn import (
     CompressionReady,
-    PrefixChanged,
     RoundFinished,
-    Turn,
-    TurnEnded,
+    RoundStored,
+    TurnFinished,
+    TurnRequest,
     TurnTimedOut,
 )
-from agent_context._actor.turn_task import RoundStored, TurnTask, WriteCheckpoint, run_turn
-from agent_context._context.persistent_vector import EMPTY, PersistentVector
-from agent_context._context.stored_message import StoredMessage
-from agent_context._context.zones import Zones
-from agent_context._runtime import Failure, IoTask, Reply, io_loop
+from agent_context._actor.turn_task import TurnTask, WriteCheckpoint
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._runtime import Failure, IoTask, Reply, Timer, io_loop
 from agent_context._validation import check_type
-from agent_context.compression.executor import CompressionResult
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
@@ -42,7 +40,7 @@ from agent_context.errors import (
     TurnCancelled,
     TurnTimeout,
 )
-from agent_context.messages import Completion, Message
+from agent_context.messages import Completion, Message, MessageId, Usage, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
 from agent_context.ref import AskCancelled
@@ -51,13 +49,69 @@ from agent_context.tools.loop import ToolLoop
 
 __all__ = ["TurnQueue"]
 
-_MOST_WAITING: Final = 1_000
+_MAX_WAITING: Final = 1_000
 _GRACE: Final = 5.0
 """Seconds that a cancelled call has to end before the turn ends without it."""
 
 
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One turn, from its acceptance to its end, as the actor knows it."""
+
+    request: TurnRequest
+    pending: tuple[TurnMessage, ...]
+    """What it says and has not stored yet."""
+    id: str = field(default_factory=new_id)
+    channel: Channel | None = None
+    replies: list[Reply[Completion]] = field(default_factory=list[Reply[Completion]])
+    deadline: float = 0.0
+    """On the monotonic clock."""
+    timer: Timer | None = None
+    """Ends the turn at its deadline while it waits."""
+    task: TurnTask | None = None
+    io_task: IoTask | None = None
+    after: MessageId | None = None
+    """The last stored message that its request held; None if it held none."""
+    stored_ids: frozenset[MessageId] = frozenset()
+    """Of what the turn has stored so far."""
+    abort_reason: AgentContextError | None = None
+    keep_partial: bool = True
+
+    @property
+    def options(self) -> SendOptions:
+        return self.request.options
+
+    def can_join(self) -> bool:
+        """Whether what it says may be said by another turn, which then answers for it."""
+        alone = self.channel is not None or self.request.key is not None
+        return self.options.on_busy == "steer" and not alone
+
+    def cancel_task(self) -> None:
+        """Cancel what is done for it on the I/O loop."""
+        if self.io_task is not None:
+            self.io_task.cancel()
+
+    def fail(self, error: BaseException, *, partial_message: Message | None = None) -> None:
+        """Tell everybody who waits; `partial_message` is what it left in the conversation."""
+        if self.channel is not None:
+            self.channel.end(error=error, kept=partial_message)
+        for reply in self.replies:
+            reply.set_error(error)
+
+    def initial_checkpoint(self) -> TurnCheckpoint:
+        """What is known of it, or of its next round, before the model is asked."""
+        keep = self.keep_partial and self.request.stores
+        pending = tuple(said.record for said in self.pending)
+        return TurnCheckpoint(self.id, keep, pending, self.after, key=self.request.key)
+
+    def checkpoint(self) -> TurnCheckpoint:
+        """What is known of it. Any thread may ask."""
+        start = self.initial_checkpoint()
+        return start if self.task is None else self.task.describe(start)
+
+
 class TurnQueue:
-    """Who is next, and what becomes of what arrived."""
+    """Which turn runs, which wait, and what becomes of what arrived."""
 
     __slots__ = ("_client", "_config", "_post", "_state", "cache_tracker", "running", "waiting")
 
@@ -84,34 +138,46 @@ class TurnQueue:
         """Begin every later turn by these, those that wait already too."""
         self._config, self._client = config, client
         for turn in self.waiting:
-            chosen = turn.asked.options.merged_over(config.options)
-            turn.options = chosen.model_copy(update={"model": config.options.model})
+            chosen = turn.options.merged_over(config.options)
+            options = chosen.model_copy(update={"model": config.options.model})
+            turn.request = replace(turn.request, options=options)
+
+    # Accepting.
 
     def accept(self, asked: Send | SendStream) -> Reply[Completion] | Stream:
         """Begin or queue a turn, by `options.on_busy`."""
-        options = check_type("options", asked.options, SendOptions).merged_over(
-            self._config.options
-        )
-        if asked.loop is not None:
-            check_type("loop", asked.loop, ToolLoop)
-        turn = Turn(asked, options, self._state.to_records(asked.messages))
-        turn.context = to_records(asked.context)
-        turn.history = (
-            None if asked.history is None else PersistentVector.of(to_records(asked.history))
-        )
-        turn.keep_partial = options.on_abort == "keep"
-        if asked.key is not None and options.commit == "manual":
-            raise InvalidOptions("key: commit='manual' stores no answer that could be given again")
-        turn.deadline = time.monotonic() + options.timeout
-        answer = self._answer(turn)
+        turn = self._create_turn(asked)
+        answer = self._create_answer(turn, streamed=isinstance(asked, SendStream))
         if self.running is None:
             self._begin(turn)
         else:
             self._queue(turn)
         return answer
 
-    def _answer(self, turn: Turn) -> Reply[Completion] | Stream:
-        if isinstance(turn.asked, Send):
+    def _create_turn(self, asked: Send | SendStream) -> Turn:
+        options = check_type("options", asked.options, SendOptions)
+        options = options.merged_over(self._config.options)
+        if asked.loop is not None:
+            check_type("loop", asked.loop, ToolLoop)
+        if asked.key is not None and options.commit == "manual":
+            raise InvalidOptions("key: commit='manual' stores no answer that could be given again")
+        history = asked.history
+        said = self._state.with_unique_ids(to_turn_messages(asked.messages))
+        request = TurnRequest(
+            options=options,
+            messages=said,
+            context=tuple(each.record for each in to_turn_messages(asked.context)),
+            history=None if history is None else _to_vector(history),
+            loop=asked.loop,
+            key=asked.key,
+            ask=asked,
+        )
+        turn = Turn(request, said, keep_partial=options.on_abort == "keep")
+        turn.deadline = time.monotonic() + options.timeout
+        return turn
+
+    def _create_answer(self, turn: Turn, *, streamed: bool) -> Reply[Completion] | Stream:
+        if not streamed:
             reply: Reply[Completion] = Reply()
             turn.replies.append(reply)
             return reply
@@ -132,9 +198,11 @@ class TurnQueue:
                 self._wait(turn, first=False)
 
     def _wait(self, turn: Turn, *, first: bool) -> None:
-        if len(self.waiting) >= _MOST_WAITING:
-            raise ConversationBusy(f"{_MOST_WAITING} turns are waiting already")
-        self._watch(turn)
+        if len(self.waiting) >= _MAX_WAITING:
+            raise ConversationBusy(f"{_MAX_WAITING} turns are waiting already")
+        self._state.reserve_ids(turn.pending)
+        post, turn_id = self._post, turn.id
+        turn.timer = io_loop().call_later(turn.options.timeout, lambda: post(TurnTimedOut(turn_id)))
         if first:
             self.waiting.appendleft(turn)
         else:
@@ -146,145 +214,164 @@ class TurnQueue:
         if following is None or not (following.can_join() and turn.can_join()):
             self._wait(turn, first=True)
             return
-        following.records += turn.records
+        self._state.reserve_ids(turn.pending)
+        following.pending += turn.pending
         following.replies += turn.replies
 
-    def _watch(self, turn: Turn) -> None:
-        post, turn_id = self._post, turn.id
-        turn.timer = io_loop().call_later(turn.options.timeout, lambda: post(TurnTimedOut(turn_id)))
+    # Running.
+
+    def start_next(self) -> None:
+        """Begin the turn that waits longest, unless one runs."""
+        while self.running is None and self.waiting:
+            self._begin(self.waiting.popleft())
 
     def _begin(self, turn: Turn) -> None:
-        state = self._state
-        history = turn.history
-        said = turn.records or turn.context or turn.options.scratch or history
-        if not (len(state.zones) or said):
+        state, request = self._state, turn.request
+        anything = turn.pending or request.context or request.options.scratch or request.history
+        if not (len(state.zones) or anything):
             self._fail(turn, InvalidOptions("there is nothing to send: no message was ever said"))
             return
         if turn.timer is not None:
             turn.timer.cancel()
+        state.reserve_ids(turn.pending)
         incremental = state.zones.incremental
         turn.after = incremental[len(incremental) - 1].id if len(incremental) else None
-        turn.call = TurnTask(
+        turn.task = TurnTask(
+            turn.id,
+            replace(request, messages=turn.pending),
+            zones=state.zones,
             client=self._client,
-            options=turn.options,
-            strategy=self._config.strategy,
-            editor=self._config.editor,
-            records=turn.records,
-            context=turn.context,
-            history=None if history is None else Zones(state.zones.immutable, EMPTY, history),
-            loop=turn.asked.loop,
+            config=self._config,
+            previous=self.cache_tracker.previous_request(),
             channel=turn.channel,
-            before=self.cache_tracker.previous_request(),
-            broken=lambda report: self._post(PrefixChanged(turn.id, report)),
-            note=self._checkpoint_writer(turn),
+            write_checkpoint=self._checkpoint_writer(turn),
+            post=self._post,
         )
         self.running = turn
-        turn.job = spawn_turn_task(
-            turn, turn.call, state.zones, self._record_start(turn), self._post
-        )
+        seconds = turn.deadline - time.monotonic()
+        turn.io_task = turn.task.spawn(seconds, self._record_start(turn))
 
     def _record_start(self, turn: Turn) -> Reply[None] | None:
         """What settles when it is kept that the turn runs; None if that is kept nowhere."""
         journal = self._state.journal
         if journal is None:
             return None
-        noted: Reply[None] = Reply()
+        recorded: Reply[None] = Reply()
         journal.set_running_turn(turn.initial_checkpoint())
-        journal.on_committed(lambda error: noted.set(Failure(error) if error else None))
-        return noted
+        journal.on_committed(lambda error: recorded.set(Failure(error) if error else None))
+        return recorded
 
     def _checkpoint_writer(self, turn: Turn) -> WriteCheckpoint | None:
-        """Writes down what is known of the turn now; for the job to use."""
+        """Writes down what is known of the turn now; for the task to use."""
         journal = self._state.journal
         return None if journal is None else lambda: journal.checkpoint(turn.checkpoint())
 
-    def finish(self, report: TurnEnded) -> Turn | None:
-        """Take in a job's end and return its turn; None for one that has ended before.
+    def apply_compression(self, ready: CompressionReady) -> None:
+        """Put a running turn's own compression in place and reply with what it may send now."""
+        turn = self.running
+        if turn is None or turn.id != ready.turn_id:
+            ready.reply.set_error(TurnCancelled("the turn has ended"))
+            return
+        try:
+            self._state.apply_compression(ready.result)
+        except Exception as error:  # noqa: BLE001 - what can't be put in place ends its turn
+            ready.reply.set_error(error)
+            return
+        ready.reply.set(self._state.zones_before(turn.after))
+
+    def store_round(self, round: RoundFinished) -> None:
+        """Store a round of a running turn, and reply with what the next request says."""
+        turn = self.running
+        if turn is None or turn.id != round.turn_id:
+            round.reply.set_error(TurnCancelled("the turn has ended"))
+            return
+        try:
+            stored = self._store_round(turn, round)
+        except Exception as error:  # noqa: BLE001 - a round that can't be stored ends its turn
+            round.reply.set_error(error)
+            return
+        if self._state.journal is not None:
+            self._state.journal.set_running_turn(turn.initial_checkpoint())
+        self._state.on_committed(lambda error: round.reply.set(Failure(error) if error else stored))
+
+    def _store_round(self, turn: Turn, round: RoundFinished) -> RoundStored:
+        self._record_usage(turn, round.completion, round)
+        messages: Sequence[TurnMessage] = round.messages
+        if turn.request.stores:
+            messages = self._store(turn, messages)
+        self._state.release_ids(turn.pending)
+        turn.pending = self._take_joining(turn)
+        if turn.task is not None:
+            turn.task.begin_round(turn.pending)
+        zones = self._state.zones_before(turn.after)
+        return RoundStored(zones, turn.stored_ids, messages)
+
+    def _take_joining(self, turn: Turn) -> tuple[TurnMessage, ...]:
+        """What the turns at hand say that want to join this one, which answers them too."""
+        said: tuple[TurnMessage, ...] = ()
+        while self.waiting and self.waiting[0].can_join():
+            joining = self.waiting.popleft()
+            if joining.timer is not None:
+                joining.timer.cancel()
+            said += joining.pending
+            turn.replies += joining.replies
+        return said
+
+    # Ending.
+
+    def finish(self, report: TurnFinished) -> Turn | None:
+        """Take in a task's end and return its turn; None for one that has ended before.
 
         `start_next` begins the next one.
         """
         turn = self.running
         if turn is None or turn.id != report.turn_id:
             return None
-        if report.completion is None:
+        if report.completion is None or report.answer is None:
             error = turn.abort_reason or report.error
             self._finish_failed(turn, error or TurnCancelled("the turn was cancelled"))
             return turn
         try:
-            self._complete(turn, report.completion)
+            self._complete(turn, report)
         except Exception as error:  # noqa: BLE001 - an answer that can't be stored ends its turn all the same
             self._fail(turn, error)
         return turn
 
-    def _finish_failed(self, turn: Turn, error: BaseException) -> None:
-        try:
-            self._keep_partial(turn, error)
-        except Exception as unkept:  # noqa: BLE001 - nor may what arrived of it keep a turn from its end
-            self._fail(turn, unkept)
-
-    def store_round(self, ended: RoundFinished) -> None:
-        """Store a round of a running turn, and answer with what the next call says."""
-        turn = self.running
-        if turn is None or turn.id != ended.turn_id:
-            ended.reply.set_error(TurnCancelled("the turn has ended"))
-            return
-        try:
-            self._record_usage(turn, ended.completion)
-            said = (ended.completion.message, *ended.results)
-            if turn.options.commit == "auto":
-                said = self._store(turn, *said)
-            turn.records = self._take_joining(turn)
-            if turn.call is not None:
-                turn.call.begin_round(turn.records)
-        except Exception as error:  # noqa: BLE001 - a round that can't be stored ends its turn
-            ended.reply.set_error(error)
-            return
-        zones = commands.zones_before(self._state.zones, turn.after)
-        kept = RoundStored(zones, turn.stored_ids, said[0], said[1:])
-        if self._state.journal is not None:
-            self._state.journal.set_running_turn(turn.initial_checkpoint())
-        self._state.on_committed(lambda error: ended.reply.set(Failure(error) if error else kept))
-
-    def _take_joining(self, turn: Turn) -> tuple[StoredMessage, ...]:
-        """What the turns at hand say that want to join this one, which answers them too."""
-        said: tuple[StoredMessage, ...] = ()
-        while self.waiting and self.waiting[0].can_join():
-            joining = self.waiting.popleft()
-            self._release(joining)
-            said += joining.records
-            turn.replies += joining.replies
-        return said
-
-    def _complete(self, turn: Turn, completion: Completion) -> None:
-        self._record_usage(turn, completion)
-        if turn.options.commit == "auto":
-            (message,) = self._store(turn, completion.message, of=completion)
-            completion = completion.model_copy(update={"message": message})
+    def _complete(self, turn: Turn, report: TurnFinished) -> None:
+        completion, answer = report.completion, report.answer
+        assert completion is not None  # noqa: S101 - `finish` has seen to that
+        assert answer is not None  # noqa: S101
+        self._record_usage(turn, completion, report)
+        if turn.request.stores:
+            said = TurnMessage(answer, completion.message)
+            (stored,) = self._store(turn, (said,), ends_with=completion)
+            completion = completion.model_copy(update={"message": stored.message})
         self._settle(turn, completion)
 
-    def _record_usage(self, turn: Turn, completion: Completion) -> None:
-        if turn.call is None:
-            return
-        stored = turn.options.commit == "auto"
-        turn.call.client.calibrate(turn.call.weighed, completion)
-        self.cache_tracker.record_turn(turn.id, turn.call.prefix, completion.usage, stored=stored)
+    def _record_usage(
+        self, turn: Turn, completion: Completion, report: TurnFinished | RoundFinished
+    ) -> None:
+        stored = turn.request.stores
+        self.cache_tracker.record_turn(turn.id, report.comparison, completion.usage, stored=stored)
 
     def _store(
-        self, turn: Turn, *heard: Message, of: Completion | None = None
-    ) -> tuple[Message, ...]:
-        """Keep what the turn said and heard since; returns what it heard as it was stored.
+        self, turn: Turn, heard: Sequence[TurnMessage], ends_with: Completion | None = None
+    ) -> tuple[TurnMessage, ...]:
+        """Store what the turn said and heard since; returns what it heard as it was stored.
 
-        `of` is the answer that ends the turn.
+        `ends_with` is the answer that ends the turn.
         """
-        said = self._state.to_records((*(r.message for r in turn.records), *heard))
-        answer = (
-            encode_completion(of) if of is not None and self._state.journal is not None else None
-        )
-        key = turn.asked.key if of is not None else None
-        commands.store_turn_messages(self._state, said, after=turn.after, answer=answer, key=key)
-        turn.records, turn.after = (), said[-1].id
-        turn.stored_ids |= {record.id for record in said}
-        return to_messages(said[-len(heard) :])
+        state = self._state
+        heard = state.with_unique_ids(heard)
+        said = (*turn.pending, *heard)
+        last = ends_with is not None
+        answer = encode_completion(ends_with) if ends_with and state.journal is not None else None
+        key = turn.request.key if last else None
+        state.store_turn(said, after=turn.after, answer=answer, key=key)
+        state.release_ids(turn.pending)
+        turn.pending, turn.after = (), said[-1].record.id
+        turn.stored_ids |= {each.record.id for each in said}
+        return heard
 
     def _settle(self, turn: Turn, completion: Completion) -> None:
         self._release(turn)
@@ -297,25 +384,44 @@ class TurnQueue:
 
         self._state.on_committed(settle)
 
-    def _keep_partial(self, turn: Turn, error: BaseException) -> None:
-        """End a turn that didn't get to its end: keep what had arrived, if it may be kept."""
-        kept, draft = None, turn.checkpoint()
-        if draft.answer is not None and (
-            left := draft.answer_and_results()[len(draft.pending_messages) :]
-        ):
-            kept = self._store(turn, *left)[0]
-            self.cache_tracker.remember(turn.call.prefix if turn.call else None, stored=True)
-        self._fail(turn, error, kept=kept)
+    def _finish_failed(self, turn: Turn, error: BaseException) -> None:
+        try:
+            kept = self._keep_partial(turn)
+        except Exception as unkept:  # noqa: BLE001 - nor may what arrived of it keep a turn from its end
+            self._fail(turn, unkept)
+        else:
+            self._fail(turn, error, partial_message=kept)
 
-    def _fail(self, turn: Turn, error: BaseException, *, kept: Message | None = None) -> None:
+    def _keep_partial(self, turn: Turn) -> Message | None:
+        """Keep what had arrived of a turn that didn't get to its end, if it may be kept."""
+        checkpoint = turn.checkpoint()
+        if checkpoint.answer is None:
+            return None
+        arrived = checkpoint.answer_and_results()[len(checkpoint.pending_messages) :]
+        if not arrived:
+            return None
+        (kept, *_) = self._store(turn, to_turn_messages(arrived))
+        comparison = turn.task.comparison if turn.task else None
+        if comparison is not None:
+            self.cache_tracker.remember(comparison.answered(Usage(), stored=True))
+        return kept.message
+
+    def _fail(
+        self, turn: Turn, error: BaseException, *, partial_message: Message | None = None
+    ) -> None:
         self._release(turn)
         if isinstance(error, TurnCancelled):
             self._state.announce(lambda: partial(events.Cancelled, turn_id=turn.id))
         else:
             self._state.announce(lambda: partial(events.TurnFailed, turn_id=turn.id, error=error))
-        self._state.on_committed(lambda lost: turn.fail(lost or error, kept=None if lost else kept))
+
+        def tell(lost: BaseException | None) -> None:
+            turn.fail(lost or error, partial_message=None if lost else partial_message)
+
+        self._state.on_committed(tell)
 
     def _release(self, turn: Turn) -> None:
+        self._state.release_ids(turn.pending)
         if turn is self.running:
             self.running = None
             if self._state.journal is not None:
@@ -323,10 +429,7 @@ class TurnQueue:
         if turn.timer is not None:
             turn.timer.cancel()
 
-    def start_next(self) -> None:
-        """Begin the turn that waits longest, unless one runs."""
-        while self.running is None and self.waiting:
-            self._begin(self.waiting.popleft())
+    # Cancelling.
 
     def cancel(self, turn_id: str | None, error: AgentContextError | None = None) -> bool:
         """End the turn with this id, or the running one for None; False if there is none."""
@@ -345,7 +448,7 @@ class TurnQueue:
     def cancel_asked(self, asked: object) -> None:
         """Cancel the turn that was begun by this message or has this id."""
         for turn in (self.running, *self.waiting):
-            if turn is not None and (turn.asked is asked or turn.id == asked):
+            if turn is not None and (turn.request.ask is asked or turn.id == asked):
                 self.cancel(turn.id, TurnCancelled("nobody waits for the turn any more"))
                 return
 
@@ -363,21 +466,8 @@ class TurnQueue:
             return
         turn.abort_reason, turn.keep_partial = error, keep
         turn.cancel_task()
-        post, late = self._post, TurnEnded(turn.id, error=error)
+        post, late = self._post, TurnFinished(turn.id, error=error)
         io_loop().call_later(_GRACE, lambda: post(late))
-
-    def apply_compression(self, wanted: CompressionReady) -> None:
-        """Put a running turn's own compression in place and answer with what it may send now."""
-        turn = self.running
-        if turn is None or turn.id != wanted.turn_id:
-            wanted.reply.set_error(TurnCancelled("the turn has ended"))
-            return
-        try:
-            commands.apply_compression(self._state, wanted.compaction)
-        except Exception as error:  # noqa: BLE001 - what can't be put in place ends its turn
-            wanted.reply.set_error(error)
-            return
-        wanted.reply.set(commands.zones_before(self._state.zones, turn.after))
 
     def close(self, error: BaseException) -> None:
         """End everything now: the conversation stops."""
@@ -399,41 +489,5 @@ class TurnQueue:
                 turn.fail(error)
 
 
-def spawn_turn_task(
-    turn: Turn,
-    call: TurnTask,
-    zones: Zones,
-    noted: Reply[None] | None,
-    post: Callable[[object], bool],
-) -> IoTask:
-    """Begin the job. It calls nobody before `noted` is settled."""
-    turn_id, seconds = turn.id, turn.deadline - time.monotonic()
-
-    async def swap(compaction: CompressionResult) -> Zones:
-        reply: Reply[Zones] = Reply()
-        post(CompressionReady(turn_id, compaction, reply))
-        return await reply
-
-    async def keep(completion: Completion, results: tuple[Message, ...]) -> RoundStored:
-        reply: Reply[RoundStored] = Reply()
-        post(RoundFinished(turn_id, completion, results, reply))
-        return await reply
-
-    async def work() -> None:
-        # On the loop itself: a timer of its own would cost two calls across threads.
-        overdue = asyncio.get_running_loop().call_later(seconds, post, TurnTimedOut(turn_id))
-        try:
-            if noted is not None:
-                await noted
-            post(TurnEnded(turn_id, completion=await run_turn(call, zones, swap, keep)))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
-            post(TurnEnded(turn_id, error=error))
-        finally:
-            overdue.cancel()
-
-    job = io_loop().spawn(work)
-    cancelled = TurnEnded(turn_id, error=TurnCancelled("the turn's job was cancelled"))
-    job.add_done_callback(lambda _: post(cancelled))
-    return job
+def _to_vector(messages: object) -> PersistentVector:
+    return PersistentVector.of(said.record for said in to_turn_messages(messages))

@@ -1,184 +1,419 @@
-"""One turn of the model: what runs on the I/O loop, from the request to the last answer."""
+"""What runs a turn on the I/O loop: it makes the request fit, asks the model, answers its calls.
+
+The actor owns the conversation: the task posts to it what is to be stored, and goes on with the
+zones that come back.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import cast
+from typing import Final, cast
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from agent_context._actor.model_client import ModelClient, scratch_records
+from agent_context._actor.checkpoint import TurnCheckpoint
+from agent_context._actor.compression_plan import plan_compression
+from agent_context._actor.config import ActorConfig
+from agent_context._actor.model_client import (
+    BoundModel,
+    ModelClient,
+    RequestSize,
+    scratch_records,
+)
 from agent_context._actor.prompt_cache_tracker import (
     PrefixComparison,
     PreviousRequest,
     compare_prefix,
 )
+from agent_context._actor.state import TurnMessage
+from agent_context._actor.turn import (
+    CompressionReady,
+    PrefixChanged,
+    RoundFinished,
+    RoundStored,
+    TurnFinished,
+    TurnRequest,
+    TurnTimedOut,
+)
+from agent_context._context.persistent_vector import EMPTY
 from agent_context._context.stored_message import StoredMessage, from_message
 from agent_context._context.token_breakdown import TokenBreakdown
 from agent_context._context.zones import Zones
-from agent_context._runtime import io_loop, reentrancy_scope
-from agent_context.compression.executor import CompressionExecutor, CompressionResult
-from agent_context.compression.hook import CompressionHook, HookResult
-from agent_context.compression.strategy import Strategy
-from agent_context.compression.summarizer import Summarizer, SummaryRejected
-from agent_context.errors import BackendError, ContextFull, ErrorKind, InvalidMessage
-from agent_context.messages import Completion, Message
+from agent_context._runtime import IoTask, Reply, io_loop
+from agent_context.compression.executor import CompressionResult
+from agent_context.compression.summarizer import SummaryRejected
+from agent_context.errors import BackendError, ContextFull, ErrorKind, InvalidMessage, TurnCancelled
+from agent_context.messages import Completion, Message, MessageId, Role
 from agent_context.options import SendOptions
-from agent_context.prompt_cache import PrefixReport
 from agent_context.stream import Channel
 from agent_context.stream_events import StreamAccumulator, StreamEvent, ToolRoundFinished
-from agent_context.tools.loop import ToolLoop, ToolRound
+from agent_context.tools.loop import ToolRound
 
-__all__ = [
-    "ApplyCompression",
-    "RoundStored",
-    "StoreRound",
-    "TurnTask",
-    "WriteCheckpoint",
-    "plan_compression",
-    "run_turn",
-]
+__all__ = ["TurnTask"]
 
-_TRIES = 3
-_TARGET = 0.8
+_TRIES: Final = 3
+_TARGET: Final = 0.8
 """Compression aims at this share of the room, so that the next turns don't need it again."""
-
+_AFTER_OVERFLOW: Final = 0.75
+"""The same of what was sent, when the server found that too long."""
 _CHECKPOINT = 1.0
-"""Seconds between two notes of what has arrived."""
+"""Seconds between two checkpoints of a stream."""
 
 WriteCheckpoint = Callable[[], Awaitable[None] | None]
-"""Writes down what is known of the turn, durably when what it returns is settled."""
-
-ApplyCompression = Callable[[CompressionResult], Awaitable[Zones]]
-"""Puts a compaction in place, if it still fits there, and gives the zones that may be sent."""
+"""Writes down what is known of the turn; durable when what it returns is settled."""
 
 
-@dataclass(slots=True)
 class TurnTask:
-    """One turn's model call: what it needs, and what has come of it."""
+    """One turn at work. All but `run` may be read by the actor while it runs."""
 
-    client: ModelClient
-    options: SendOptions
-    strategy: Strategy
-    editor: CompressionHook | None
-    records: tuple[StoredMessage, ...]
-    """What is said with the turn, behind the stored messages."""
-    context: tuple[StoredMessage, ...]
-    """What stands in front of it and is never stored."""
-    history: Zones | None
-    """What is sent in the place of the stored zones."""
-    loop: ToolLoop | None
-    channel: Channel | None
-    before: PreviousRequest
-    broken: Callable[[PrefixReport], object]
-    """Told when a request goes out that doesn't begin with the one before it."""
-    note: WriteCheckpoint | None = None
-    """None if nothing outlives the process."""
-    assembly: StreamAccumulator = field(default_factory=StreamAccumulator)
-    compressed: bool = False
-    """Whether the turn itself compressed anything."""
-    weighed: int = 0
-    """Tokens of the request that was sent, as they are counted here."""
-    breakdown: TokenBreakdown | None = None
-    """The same part by part, and calibrated."""
-    prefix: PrefixComparison | None = None
-    """How the request that was sent compares with the one before it."""
-    overflowed: bool = False
-    """The vendor found the request too long although it was counted to fit."""
-    own: frozenset[str] = frozenset()
-    """Ids of what the turn has stored so far."""
-    calling: Completion | None = None
-    """The answer whose tool calls are being carried out."""
-    results: list[Message] = field(default_factory=list[Message])
-    """What has come of them so far."""
-
-    def begin_round(self, records: tuple[StoredMessage, ...]) -> None:
-        """What came of the last call is stored: forget it, and say `records` with the next."""
-        self.records, self.calling, self.results = records, None, []
-        self.assembly, self.overflowed = StreamAccumulator(), False
+    def __init__(
+        self,
+        turn_id: str,
+        request: TurnRequest,
+        *,
+        zones: Zones,
+        client: ModelClient,
+        config: ActorConfig,
+        previous: PreviousRequest,
+        channel: Channel | None,
+        write_checkpoint: WriteCheckpoint | None,
+        post: Callable[[object], bool],
+    ) -> None:
+        self._turn_id = turn_id
+        self._request = request
+        self._zones = zones
+        self._client = client
+        self._config = config
+        self._previous = previous
+        self._channel = channel
+        self._write_checkpoint = write_checkpoint
+        self._post = post
+        self._deadline = 0.0
+        self._pending: tuple[TurnMessage, ...] = request.messages
+        """What the turn says and has not stored yet."""
+        self._stored_ids: frozenset[str] = frozenset()
+        self._opening_ids = _user_ids(request.messages)
+        """Of the words that began the turn: they are sent until it ends."""
+        history = request.history
+        self._history = None if history is None else Zones(zones.immutable, EMPTY, history)
+        self._compressed = False
+        """Whether the turn has compressed anything since its last answer."""
+        self._overflows = 0
+        """How often in a row the server found the request too long."""
+        self._accumulator = StreamAccumulator()
+        self._calling: Completion | None = None
+        """The answer whose tool calls are being carried out."""
+        self._results: list[Message] = []
+        """What has come of them so far."""
+        self._comparison: PrefixComparison | None = None
+        self._size: RequestSize | None = None
 
     @property
-    def share(self) -> float:
-        """How much of the window the request took."""
-        return self.breakdown.total / self.breakdown.window if self.breakdown else 0.0
+    def client(self) -> ModelClient:
+        """The model's client that the turn began with."""
+        return self._client
 
+    @property
+    def comparison(self) -> PrefixComparison | None:
+        """How the last request that was sent compares with the one before it."""
+        return self._comparison
 
-class RoundStored(Struct, frozen=True):
-    """A round is stored."""
+    def describe(self, turn: TurnCheckpoint) -> TurnCheckpoint:
+        """The checkpoint of the turn as the actor knows it, with what is known here. Any thread."""
+        calling = self._calling
+        answer = calling.message if calling else self._accumulator.to_interrupted_message()
+        return replace(
+            turn,
+            pending_messages=tuple(said.record for said in self._pending),
+            answer=answer,
+            executing_tools=calling is not None,
+            results=tuple(self._results),
+            answers_own_calls=self._request.loop is not None,
+        )
 
-    zones: Zones
-    own: frozenset[str]
-    answer: Message
-    """As it was stored, and so are the results."""
-    results: tuple[Message, ...]
+    def begin_round(self, pending: tuple[TurnMessage, ...]) -> None:
+        """For the actor: the round is stored, and `pending` is said with the next request.
 
+        Whoever ends the turn from now on must not store the round again.
+        """
+        self._pending, self._calling, self._results = pending, None, []
+        self._accumulator, self._overflows = StreamAccumulator(), 0
 
-StoreRound = Callable[[Completion, tuple[Message, ...]], Awaitable[RoundStored]]
-"""Stores a round: the answer and the results of its calls."""
+    def spawn(self, seconds: float, recorded: Reply[None] | None) -> IoTask:
+        """Start on the I/O loop, with so many seconds until the deadline.
 
+        Nothing is sent before `recorded` is settled: that it is kept that the turn runs.
+        """
+        post, turn_id = self._post, self._turn_id
 
-async def run_turn(
-    call: TurnTask, zones: Zones, swap: ApplyCompression, keep: StoreRound
-) -> Completion:
-    """Make the request fit, send it, and return the answer; with a loop, the last one.
+        async def work() -> None:
+            # On the loop itself: a timer of its own would cost two calls across threads.
+            overdue = asyncio.get_running_loop().call_later(seconds, post, TurnTimedOut(turn_id))
+            self._deadline = time.monotonic() + seconds
+            try:
+                if recorded is not None:
+                    await recorded
+                post(await self._run())
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
+                post(TurnFinished(turn_id, error=error))
+            finally:
+                overdue.cancel()
 
-    Raises `ContextFull` before any network traffic, and what the backend or the loop raises.
-    """
-    if call.loop is not None and call.options.commit == "manual" and call.history is None:
-        call.history = zones  # the rounds are stored nowhere else
-    if call.history is not None:
-        zones = call.history  # which may be empty
-    while True:
-        completion = await _call_model(call, zones, swap)
-        if call.loop is None or not completion.message.tool_calls:
+        task = io_loop().spawn(work)
+        cancelled = TurnFinished(turn_id, error=TurnCancelled("the turn's task was cancelled"))
+        task.add_done_callback(lambda _: post(cancelled))
+        return task
+
+    async def _run(self) -> TurnFinished:
+        """Raises `ContextFull` before any network traffic, and what backend or loop raise."""
+        request = self._request
+        model = self._client.bind(request.options)
+        zones = self._zones if self._history is None else self._history
+        if request.loop is not None and not request.stores and self._history is None:
+            self._history = zones  # the rounds are stored nowhere else
+        while True:
+            completion = await self._ask_model(model, zones)
+            if request.loop is None or not completion.message.tool_calls:
+                return self._finished(completion)
+            self._calling, self._results = completion, []
+            await self._write_down()
+            answers = await request.loop.answer(completion, self._result_sink(self._results))
+            if answers is None:
+                return self._finished(completion)
+            zones = await self._store_round(completion, answers)
+            model = model.rebind(_options_after(model.options, answers))
+
+    def _finished(self, completion: Completion) -> TurnFinished:
+        answer = from_message(completion.message)
+        return TurnFinished(
+            self._turn_id, completion, answer, self._comparison, self._window_share()
+        )
+
+    def _window_share(self) -> float:
+        breakdown = self._size.breakdown if self._size else None
+        return breakdown.total / breakdown.window if breakdown and breakdown.window else 0.0
+
+    # Rounds.
+
+    async def _write_down(self) -> None:
+        """Before tools run: whoever finds the turn after a crash must know that they may have."""
+        if self._write_checkpoint is None:
+            return
+        written = self._write_checkpoint()
+        if written is not None:
+            await written
+
+    def _result_sink(self, results: list[Message]) -> Callable[[Message], object]:
+        """Takes in results as long as these are the round's: a late one is none of the next's."""
+
+        def take(result: Message) -> None:
+            if not isinstance(cast("object", result), Message):
+                raise InvalidMessage(f"a result is a Message, not {type(result).__name__}")
+            from_message(result)  # whether it can be stored
+            if self._results is results:
+                results.append(result)
+                if self._write_checkpoint is not None:
+                    self._write_checkpoint()
+
+        return take
+
+    async def _store_round(self, completion: Completion, answers: ToolRound) -> Zones:
+        self._results = list(self._results)  # what comes late is not heard any more
+        asked = self._pending
+        heard = [
+            TurnMessage(from_message(message), message)
+            for message in (completion.message, *answers.results)
+        ]
+        reply: Reply[RoundStored] = Reply()
+        self._post(RoundFinished(self._turn_id, completion, heard, self._comparison, reply))
+        stored = await reply
+        if self._history is not None:
+            said = (*asked, *stored.messages)
+            zones = self._history = self._history.extend(each.record for each in said)
+        else:
+            zones, self._stored_ids = stored.zones, stored.stored_ids
+        if self._channel is not None:
+            answer, *results = (each.message for each in stored.messages)
+            completion = completion.model_copy(update={"message": answer})
+            await self._channel.put(ToolRoundFinished(completion, tuple(results)))
+        return zones
+
+    # The model.
+
+    async def _ask_model(self, model: BoundModel, zones: Zones) -> Completion:
+        while True:
+            model, zones = await self._ensure_fits(model, zones)
+            try:
+                completion = await self._send(model, zones)
+            except BackendError as error:
+                if not self._may_compress(model, error):
+                    raise
+                model, zones = await self._make_room(model, zones, error)
+                continue
+            self._note_answer(model, completion)
             return completion
-        call.calling, call.results = completion, []
-        await _write_checkpoint(call)
-        answers = await call.loop.answer(completion, _result_sink(call, call.results))
-        if answers is None:
-            return completion
-        call.results = list(call.results)
-        zones = await _next_round(call, keep, completion, answers)
+
+    async def _make_room(
+        self, model: BoundModel, zones: Zones, error: BackendError
+    ) -> tuple[BoundModel, Zones]:
+        """Compress after the server found the request too long. Raises `error` if that fails."""
+        self._overflows += 1
+        model.learn_overflow(error, self._size)
+        model = model.refresh()
+        try:
+            return model, await self._compress(model, zones, await self._measure(model, zones))
+        except ContextFull as full:
+            if error.window is not None:
+                raise  # its figures say more
+            raise error from full
+
+    def _note_answer(self, model: BoundModel, completion: Completion) -> None:
+        model.learn_usage(self._size, completion)
+        if self._comparison is not None:
+            stores = self._request.stores
+            last = self._comparison.answered(completion.usage, stored=stores)
+            self._previous, self._compressed = PreviousRequest(last), False
+
+    def _may_compress(self, model: BoundModel, error: BackendError) -> bool:
+        overflow = error.kind is ErrorKind.CONTEXT_OVERFLOW and model.options.auto_compress
+        return overflow and self._accumulator.empty and self._overflows < _TRIES
+
+    async def _send(self, model: BoundModel, zones: Zones) -> Completion:
+        said, trailing = self._layout(model, zones)
+        self._compare(model, said, trailing)
+        request = model.request(said, trailing)
+        if self._channel is None:
+            return await model.complete(request, self._deadline)
+        emit = self._event_sink(self._channel)
+        return await model.stream(request, self._accumulator, emit, self._deadline)
+
+    def _event_sink(self, channel: Channel) -> Callable[[StreamEvent], Awaitable[None]]:
+        """Hands events over; with a journal, writes checkpoints of what has arrived."""
+        write = self._write_checkpoint
+        if write is None:
+            return channel.put
+        clock = asyncio.get_running_loop().time
+        last = clock()
+
+        async def put(event: StreamEvent) -> None:
+            nonlocal last
+            if clock() - last >= _CHECKPOINT:
+                last = clock()
+                write()
+            await channel.put(event)
+
+        return put
+
+    def _layout(self, model: BoundModel, zones: Zones) -> tuple[Zones, tuple[StoredMessage, ...]]:
+        """The request's zones and what trails them.
+
+        What is never stored follows all that is; with a context so do the turn's own messages,
+        which stand behind it, or else the next request would not begin with this one.
+        """
+        scratch = scratch_records(model.options)
+        pending = tuple(said.record for said in self._pending)
+        context = self._request.context
+        if not context:
+            return zones.extend(pending), scratch
+        start = len(zones.incremental)
+        for record in reversed(zones.incremental):
+            if record.id not in self._stored_ids:
+                break
+            start -= 1
+        own = zones.incremental.tail(start)
+        return zones.truncate(start), (*context, *own, *pending, *scratch)
+
+    def _compare(
+        self, model: BoundModel, zones: Zones, trailing: tuple[StoredMessage, ...]
+    ) -> None:
+        if self._size is None:
+            return
+        before = self._previous
+        previous = PreviousRequest(before.last, before.compressed or self._compressed)
+        pending = 0 if self._request.context else len(self._pending)
+        stored = len(zones.incremental) - pending
+        whole = model.with_instructions(zones)
+        self._comparison = compare_prefix(model, previous, whole, stored, trailing, self._size)
+        if self._comparison.report.cause is not None:
+            self._post(PrefixChanged(self._turn_id, self._comparison.report))
+
+    # The window.
+
+    async def _measure(self, model: BoundModel, zones: Zones) -> RequestSize:
+        whole = zones.extend(said.record for said in self._pending)
+        for said in self._pending:
+            model.count_known(said.record, said.message)
+        passing = (*self._request.context, *scratch_records(model.options))
+        if model.is_quick(whole, passing):
+            size = model.measure(whole, passing)
+        else:
+            size = await io_loop().offload(model.measure, whole, passing)
+        model.prune_counts(whole)
+        self._size = size
+        return size
+
+    async def _ensure_fits(self, model: BoundModel, zones: Zones) -> tuple[BoundModel, Zones]:
+        for _ in range(_TRIES):
+            size = await self._measure(model, zones)
+            if size.breakdown.free >= 0:
+                return model, zones
+            if not model.options.auto_compress:
+                raise _context_full(size.breakdown, "compression is off (auto_compress=False)")
+            zones = await self._compress(model, zones, size)
+        size = await self._measure(model, zones)
+        if size.breakdown.free >= 0:
+            return model, zones
+        raise _context_full(size.breakdown, "compression could not make it fit")
+
+    async def _compress(self, model: BoundModel, zones: Zones, size: RequestSize) -> Zones:
+        breakdown = size.breakdown
+        pending = size.counts.total([said.record for said in self._pending]) * size.factor
+        stored = breakdown.immutable + breakdown.compressed + breakdown.incremental - int(pending)
+        room = breakdown.free + stored if breakdown.window else stored
+        if not (len(zones.compressed) or len(zones.incremental)):
+            raise _context_full(breakdown, "there is nothing left to compress")
+        if room <= breakdown.immutable:
+            raise _context_full(breakdown, "what can't be compressed is too much by itself")
+        budget = int(room * _TARGET)
+        if self._overflows:
+            budget = min(budget, int(stored * _AFTER_OVERFLOW))
+        try:
+            result = await self._plan(model, zones, budget, room)
+        except SummaryRejected as refusal:
+            raise _context_full(breakdown, str(refusal)) from refusal
+        if result is None:
+            raise _context_full(breakdown, "there is nothing left to compress")
+        self._compressed = True
+        if self._history is not None:
+            smaller = result.apply_to(zones)
+            self._history = zones if smaller is None else smaller
+            return self._history
+        reply: Reply[Zones] = Reply()
+        self._post(CompressionReady(self._turn_id, result, reply))
+        return await reply
+
+    async def _plan(
+        self, model: BoundModel, zones: Zones, budget: int, room: int
+    ) -> CompressionResult | None:
+        """What the turn's strategy makes of `zones`.
+
+        Where nothing else is left, what was said last may go too if the turn says something
+        itself: otherwise no turn could ever follow a group that leaves no room.
+        """
+        given = model, self._config.strategy, self._config.hook, zones
+        pinned = self._opening_ids & self._stored_ids
+        result = await plan_compression(*given, budget, room, pinned=pinned)
+        if result is None and self._pending and not self._stored_ids:
+            return await plan_compression(*given, budget, room, allow_newest=True)
+        return result
 
 
-async def _write_checkpoint(call: TurnTask) -> None:
-    """Before tools run: whoever finds the turn after a crash must know that they may have."""
-    if call.note is not None and (noted := call.note()) is not None:
-        await noted
-
-
-def _result_sink(call: TurnTask, results: list[Message]) -> Callable[[Message], object]:
-    """Takes in results as long as these are the call's: one that comes late is none of its next."""
-
-    def heard(result: Message) -> None:
-        if not isinstance(cast("object", result), Message):
-            raise InvalidMessage(f"a result is a Message, not {type(result).__name__}")
-        from_message(result)  # whether it can be stored
-        if call.results is results:
-            results.append(result)
-            if call.note is not None:
-                call.note()
-
-    return heard
-
-
-async def _next_round(
-    call: TurnTask, keep: StoreRound, completion: Completion, answers: ToolRound
-) -> Zones:
-    asked = call.records
-    kept = await keep(completion, tuple(answers.results))
-    completion = completion.model_copy(update={"message": kept.answer})
-    if call.history is not None:
-        said = (kept.answer, *kept.results)
-        zones = call.history = call.history.extend((*asked, *map(from_message, said)))
-    else:
-        zones, call.own = kept.zones, kept.own
-    call.options = _options_after(call.options, answers)
-    if call.channel is not None:
-        await call.channel.put(ToolRoundFinished(completion, kept.results))
-    return zones
+def _user_ids(messages: tuple[TurnMessage, ...]) -> frozenset[MessageId]:
+    return frozenset(said.record.id for said in messages if said.record.role is Role.USER)
 
 
 def _options_after(options: SendOptions, answers: ToolRound) -> SendOptions:
@@ -189,191 +424,6 @@ def _options_after(options: SendOptions, answers: ToolRound) -> SendOptions:
     if answers.tool_choice is not None:
         changes["tool_choice"] = answers.tool_choice
     return options.model_copy(update=changes) if changes else options
-
-
-async def _call_model(call: TurnTask, zones: Zones, swap: ApplyCompression) -> Completion:
-    while True:
-        zones = await _ensure_fits(call, zones, swap)
-        try:
-            return await _request_answer(call, zones)
-        except BackendError as error:
-            if not _worth_compressing(call, error):
-                raise
-            call.overflowed = True
-            zones = await _compress(call, zones, swap, await _measure(call, zones))
-
-
-def _worth_compressing(call: TurnTask, error: BackendError) -> bool:
-    overflow = error.kind is ErrorKind.CONTEXT_OVERFLOW
-    return overflow and call.options.auto_compress and call.assembly.empty and not call.overflowed
-
-
-async def _request_answer(call: TurnTask, zones: Zones) -> Completion:
-    client, options = call.client, call.options
-    said, trailing = _layout(call, zones)
-    _compare(call, said, trailing)
-    request = client.request(said, trailing, options)
-    if call.channel is None:
-        return await client.complete(request)
-    return await client.stream(request, call.assembly, _event_sink(call, call.channel))
-
-
-def _event_sink(call: TurnTask, channel: Channel) -> Callable[[StreamEvent], Awaitable[None]]:
-    """Hands events over and, with somewhere to note it, notes down what has arrived."""
-    note = call.note
-    if note is None:
-        return channel.put
-    clock = asyncio.get_running_loop().time
-    last = clock()
-
-    async def put(event: StreamEvent) -> None:
-        nonlocal last
-        if clock() - last >= _CHECKPOINT:
-            last = clock()
-            note()
-        await channel.put(event)
-
-    return put
-
-
-def _layout(call: TurnTask, zones: Zones) -> tuple[Zones, tuple[StoredMessage, ...]]:
-    """The request's zones and what trails them.
-
-    What is never stored follows all that is; with a context so do the turn's own messages, which
-    stand behind it, or else the next request would not begin with this one.
-    """
-    scratch = scratch_records(call.options)
-    if not call.context:
-        return zones.extend(call.records), scratch
-    start = len(zones.incremental)
-    for record in reversed(zones.incremental):
-        if record.id not in call.own:
-            break
-        start -= 1
-    own = zones.incremental.tail(start)
-    return zones.truncate(start), (*call.context, *own, *call.records, *scratch)
-
-
-def _compare(call: TurnTask, zones: Zones, trailing: tuple[StoredMessage, ...]) -> None:
-    if call.breakdown is None:
-        return
-    client, options = call.client, call.options
-    before = PreviousRequest(call.before.last, call.before.compressed or call.compressed)
-    stored = len(zones.incremental) - (0 if call.context else len(call.records))
-    zones = client.with_instructions(zones, options)
-    call.prefix = compare_prefix(client, before, zones, stored, trailing, options, call.breakdown)
-    if call.prefix.report.cause is not None:
-        call.broken(call.prefix.report)
-
-
-async def _measure(call: TurnTask, zones: Zones) -> TokenBreakdown:
-    client, options = call.client, call.options
-    whole = zones.extend(call.records)
-    passing = (*call.context, *scratch_records(options))
-    if client.counts_quickly(whole, passing, options):
-        weighed = client.count_tokens(whole, passing, options)
-    else:
-        weighed = await io_loop().offload(client.count_tokens, whole, passing, options)
-    client.prune_counts(whole, options)
-    call.weighed = weighed.total
-    call.breakdown = breakdown = call.client.calibration.apply(weighed)
-    return breakdown
-
-
-async def _ensure_fits(call: TurnTask, zones: Zones, swap: ApplyCompression) -> Zones:
-    for _ in range(_TRIES):
-        breakdown = await _measure(call, zones)
-        if breakdown.free >= 0:
-            return zones
-        if not call.options.auto_compress:
-            raise _context_full(breakdown, "compression is off (auto_compress=False)")
-        zones = await _compress(call, zones, swap, breakdown)
-    breakdown = await _measure(call, zones)
-    if breakdown.free >= 0:
-        return zones
-    raise _context_full(breakdown, "compression could not make it fit")
-
-
-async def _compress(
-    call: TurnTask, zones: Zones, swap: ApplyCompression, breakdown: TokenBreakdown
-) -> Zones:
-    room = breakdown.free + _stored_tokens(breakdown)
-    if room <= breakdown.immutable:
-        raise _context_full(breakdown, "what can't be compressed is too much by itself")
-    budget = int(room * _TARGET)
-    try:
-        compaction = await _plan(call, zones, budget, room)
-    except SummaryRejected as refusal:
-        raise _context_full(breakdown, str(refusal)) from refusal
-    if compaction is None:
-        raise _context_full(breakdown, "there is nothing left to compress")
-    call.compressed = True
-    if call.history is not None:
-        smaller = compaction.apply_to(zones)
-        call.history = zones if smaller is None else smaller
-        return call.history
-    return await swap(compaction)
-
-
-async def _plan(call: TurnTask, zones: Zones, budget: int, room: int) -> CompressionResult | None:
-    """What the turn's strategy makes of `zones`.
-
-    Where nothing else is left, what was said last may go too if the turn says something itself:
-    otherwise no turn could ever follow a group that leaves no room.
-    """
-    given = call.client, call.options, call.strategy, call.editor, zones, budget, room
-    compaction = await plan_compression(*given)
-    if compaction is None and call.records and not call.own:
-        return await plan_compression(*given, followed=True)
-    return compaction
-
-
-def _stored_tokens(breakdown: TokenBreakdown) -> int:
-    return breakdown.immutable + breakdown.compressed + breakdown.incremental
-
-
-async def plan_compression(
-    client: ModelClient,
-    options: SendOptions,
-    strategy: Strategy,
-    editor: CompressionHook | None,
-    zones: Zones,
-    budget: int | None = None,
-    room: int = 0,
-    *,
-    followed: bool = False,
-) -> CompressionResult | None:
-    """What `strategy` makes of `zones`; None if there is nothing to do.
-
-    Without a `budget` (tokens of the three zones, of which there is `room` for) it aims at half of
-    what there is.
-    """
-    if budget is None:
-        whole = await io_loop().offload(client.estimate, zones, (), options)
-        budget = _stored_tokens(whole) // 2
-        room = whole.free + _stored_tokens(whole)
-    compressor = CompressionExecutor(
-        count=client.token_counts(options).of,
-        summariser=Summarizer(client, options),
-        editor=_guard_hook(editor, client.conversation_id),
-    )
-    factor = client.calibration.factor
-    return await compressor.run(
-        strategy, zones, int(budget / factor), int(room / factor), followed=followed
-    )
-
-
-def _guard_hook(editor: CompressionHook | None, conversation_id: str) -> CompressionHook | None:
-    """The editor, which must not wait for the conversation that waits for it."""
-    if editor is None:
-        return None
-    edit = editor
-
-    def guarded(summary: Message | None, kept: tuple[Message, ...]) -> HookResult | None:
-        with reentrancy_scope(conversation_id):
-            return edit(summary, kept)
-
-    return guarded
 
 
 def _context_full(breakdown: TokenBreakdown, why: str) -> ContextFull:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, takewhile
-from operator import is_
 
 from agent_context._context.stored_message import StoredMessage
 
@@ -105,10 +104,9 @@ class PersistentVector:
         if length > len(self) or length > len(other):
             return False
         chunks, rest = divmod(length, _CHUNK)
-        same = self._full is other._full or all(
-            map(_same, self._full[:chunks], other._full[:chunks])
-        )
-        return same and all(map(is_, self._chunk(chunks)[:rest], other._chunk(chunks)[:rest]))
+        # Tuples compare their items by identity first, and so do records: all of it runs in C.
+        same = self._full is other._full or self._full[:chunks] == other._full[:chunks]
+        return same and self._chunk(chunks)[:rest] == other._chunk(chunks)[:rest]
 
     def common_prefix_length(self, other: PersistentVector) -> int:
         """How many records both begin with that say the same; ids may differ."""
@@ -116,7 +114,7 @@ class PersistentVector:
             return len(self)
         count = 0
         for one, two in zip(self._full, other._full, strict=False):
-            if not _same(one, two):
+            if one != two:
                 break
             count += _CHUNK
         pairs = zip(self._from(count), other._from(count), strict=False)
@@ -136,10 +134,6 @@ def _put(
     chunk: tuple[StoredMessage, ...], offset: int, record: StoredMessage
 ) -> tuple[StoredMessage, ...]:
     return (*chunk[:offset], record, *chunk[offset + 1 :])
-
-
-def _same(one: tuple[StoredMessage, ...], other: tuple[StoredMessage, ...]) -> bool:
-    return one is other or all(map(is_, one, other))
 
 
 def _equal(pair: tuple[StoredMessage, StoredMessage]) -> bool:

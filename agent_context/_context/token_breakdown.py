@@ -24,7 +24,7 @@ class TokenBreakdown:
     reserve: int
     """Kept free for the answer."""
     window: int
-    """What the model takes, input and output together."""
+    """What the model takes, input and output together; 0 if nobody knows that."""
     exact: bool = False
     """Whether texts were counted in the model's own vocabulary."""
 
@@ -36,8 +36,11 @@ class TokenBreakdown:
 
     @property
     def free(self) -> int:
-        """What is left of the window beside the request and the reserve; below 0 it doesn't fit."""
-        return self.window - self.total - self.reserve
+        """What is left of the window beside the request and the reserve; below 0 it doesn't fit.
+
+        0 if the window isn't known.
+        """
+        return self.window - self.total - self.reserve if self.window else 0
 
 
 _GOES_OUT = (

@@ -26,9 +26,11 @@ from typing import Any, assert_never, cast
 
 import orjson
 
+from agent_context._context.persistent_vector import EMPTY, PersistentVector
 from agent_context._context.stored_message import StoredMessage
+from agent_context._context.zones import Zone, Zones
 from agent_context.messages import ImagePart, Message, OpaquePart, Part, TextPart, ToolCall
-from agent_context.models import ModelFacts, TemplateOverhead
+from agent_context.models import ESTIMATED, ModelFacts, TemplateOverhead
 from agent_context.options import SendOptions
 from agent_context.tools import Tool
 
@@ -40,6 +42,8 @@ __all__ = [
     "count_tools",
     "counter",
     "is_vocabulary_loaded",
+    "most_tokens",
+    "most_tokens_of_tools",
 ]
 
 _log = logging.getLogger(__name__)
@@ -134,6 +138,8 @@ def is_vocabulary_loaded(vocabulary: str) -> bool:
 
 
 def _load(vocabulary: str) -> TokenCounter:
+    if vocabulary == ESTIMATED:
+        return TokenCounter("an estimate", exact=False, _count=_times(_estimate, _ESTIMATE_MARGIN))
     if vocabulary not in _counters:
         _counters[vocabulary] = _load_once(vocabulary)
     return _counters[vocabulary]
@@ -350,19 +356,72 @@ def _function(tool: Tool) -> dict[str, Any]:
 
 
 _body = attrgetter("body")
+_FEW = 64
+
+
+def most_tokens(record: StoredMessage) -> float:
+    """A bound on a message's tokens that takes no vocabulary: a text has no more than bytes.
+
+    What a template adds to a message is less than the JSON around its text. Images are counted by
+    their size, so a message that may hold one has no bound (infinity).
+    """
+    return math.inf if b'"content":[' in record.body else len(record.body)
+
+
+def most_tokens_of_tools(tools: Sequence[Tool], facts: ModelFacts) -> int:
+    """The same for the tools' definitions."""
+    if not tools:
+        return 0
+    text = json.dumps([_function(tool) for tool in tools], ensure_ascii=False)
+    return _overhead(facts).tools + len(text.encode("utf-8", "replace")) + 40 * len(tools)
+
+
+class _RunningTotal:
+    """A sum over the messages of a zone that grows: what was added up before is not added again."""
+
+    __slots__ = ("_last", "_size")
+
+    def __init__(self, size: Callable[[StoredMessage], float]) -> None:
+        self._size = size
+        # Replaced as a whole: threads that race add something up twice, and are never wrong.
+        self._last: tuple[PersistentVector, float] = EMPTY, 0
+
+    def of(self, zone: PersistentVector) -> float:
+        last, total = self._last
+        if zone is last:
+            return total
+        length = len(last)
+        if zone.shares_prefix(last, length):
+            total += sum(map(self._size, zone.tail(length)))
+        elif last.shares_prefix(zone, len(zone)):
+            total -= sum(map(self._size, last.tail(len(zone))))
+        else:
+            total = sum(map(self._size, zone))
+        # The infinite can't be taken away again.
+        self._last = (zone, total) if total != math.inf else (EMPTY, 0)
+        return total
+
+    def rest(self, zone: PersistentVector) -> Iterable[StoredMessage]:
+        """The messages of the zone that are not in the sum."""
+        last = self._last[0]
+        if last.shares_prefix(zone, len(zone)):
+            return ()
+        return zone.tail(len(last)) if zone.shares_prefix(last, len(last)) else zone
 
 
 class TokenCountCache:
     """The counts of a conversation's messages, each estimated once. For any number of threads.
 
-    A count belongs to what a record says and not to the record: an edit can't leave a stale one.
+    A count belongs to what a message says and not to the record: an edit can't leave a stale one.
     """
 
-    __slots__ = ("_estimate", "_known")
+    __slots__ = ("_bounds", "_estimate", "_known", "_totals")
 
     def __init__(self, estimate: Callable[[Message], int]) -> None:
         self._estimate = estimate
         self._known: dict[bytes, int] = {}
+        self._totals = {zone: _RunningTotal(self.of) for zone in Zone}
+        self._bounds = {zone: _RunningTotal(most_tokens) for zone in Zone}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -374,10 +433,19 @@ class TokenCountCache:
             known = self._known[record.body] = self._estimate(record.message)
         return known
 
+    def add(self, record: StoredMessage, message: Message) -> None:
+        """Count a message whose value is at hand."""
+        if record.body not in self._known:
+            self._known[record.body] = self._estimate(message)
+
     def missing(self, records: Iterable[StoredMessage]) -> int:
         """How many bytes of them have never been counted."""
         known = self._known
         return sum(len(record.body) for record in records if record.body not in known)
+
+    def uncounted_bytes(self, zones: Zones) -> int:
+        """The same of the zones; takes no time that grows with what was added up before."""
+        return sum(self.missing(self._totals[zone].rest(zones.zone(zone))) for zone in Zone)
 
     def total(self, records: Iterable[StoredMessage]) -> int:
         """Tokens of all of them. About 0.1 µs a message that has been counted before."""
@@ -388,10 +456,18 @@ class TokenCountCache:
         except KeyError:
             return sum(map(self.of, records))
 
+    def total_of(self, zone: Zone, records: PersistentVector) -> int:
+        """Tokens of a whole zone; only what was added since is added up."""
+        return int(self._totals[zone].of(records))
+
+    def most_tokens(self, zones: Zones) -> float:
+        """A bound on the zones' tokens, see `most_tokens`."""
+        return sum(self._bounds[zone].of(zones.zone(zone)) for zone in Zone)
+
     def prune(self, records: Iterable[StoredMessage]) -> None:
         """Forget what isn't among `records`, once that is more than half of what is known."""
         known = self._known
-        if isinstance(records, Sized) and len(known) <= 2 * len(records):
+        if isinstance(records, Sized) and len(known) <= 2 * len(records) + _FEW:
             return
         alive = set(map(_body, records))
         if len(known) > 2 * len(alive):

@@ -72,12 +72,12 @@ class CompressionExecutor:
         self,
         *,
         count: Callable[[StoredMessage], int],
-        summariser: Summarizer,
-        editor: CompressionHook | None,
+        summarizer: Summarizer,
+        hook: CompressionHook | None,
     ) -> None:
         self._count = count
-        self._summariser = summariser
-        self._editor = editor
+        self._summarizer = summarizer
+        self._hook = hook
 
     async def run(
         self,
@@ -86,11 +86,13 @@ class CompressionExecutor:
         budget: int,
         room: int | None = None,
         *,
-        followed: bool = False,
+        pinned: frozenset[MessageId] = frozenset(),
+        allow_newest: bool = False,
     ) -> CompressionResult | None:
         """What `strategy` makes of `zones`, or None if there is nothing to do.
 
-        It aims at `budget` tokens; the window has `room` for as many. See `View` for `followed`.
+        It aims at `budget` tokens; the window has `room` for as many. `pinned` are the ids of
+        messages that stay. See `PlanningView` for `allow_newest`.
 
         Raises `CompressionError` if a step fails or if the outcome isn't smaller.
         """
@@ -99,7 +101,7 @@ class CompressionExecutor:
         for step in strategy.steps:
             if step is not strategy and self._weigh(done.zones).total <= budget:
                 break
-            view = PlanningView(done.zones, self._count, budget, room, followed)
+            view = PlanningView(done.zones, self._count, budget, room, allow_newest, pinned)
             await self._step(step, done, view, last=step is strategy.steps[-1])
         if not done.names:
             return None
@@ -138,7 +140,7 @@ class CompressionExecutor:
             incremental = incremental.replace(index, record)
         compressed = zones.compressed
         if plan.summary is not None:
-            summary, usage = await self._summariser.summarize(zones, plan.cut, gone, plan.summary)
+            summary, usage = await self._summarizer.summarize(zones, plan.cut, gone, plan.summary)
             compressed = PersistentVector.of((summary,))
             done.summary = summary
             done.usage += usage
@@ -153,8 +155,8 @@ class CompressionExecutor:
         self, base: Zones, done: _StepState, before: ZoneTokens
     ) -> CompressionResult:
         zones, summary, upto = done.zones, done.summary, done.upto
-        if self._editor is not None:
-            zones, summary = await apply_hook(self._editor, zones, summary)
+        if self._hook is not None:
+            zones, summary = await apply_hook(self._hook, zones, summary)
             upto = len(base.incremental)
         after = await io_loop().offload(self._weigh, zones)
         if after.total >= before.total:

@@ -37,10 +37,11 @@ class Pipeline(Strategy):
         return next((plan for step in self.steps if (plan := step.plan(view))), None)
 
 
-def default_strategy(*, keep: int = 6, keep_results: int = 3) -> Pipeline:
+def default_strategy(*, keep: int = 2, share: float = 0.5, keep_results: int = 3) -> Pipeline:
     """What conversations use by default: the gentlest means first.
 
-    Shorten old tool results, then summarise all but the newest `keep` messages, then drop the
-    oldest until it fits.
+    Shorten old tool results; then summarise what is older than the newest messages that fit
+    `share` of the budget, of which there are at least `keep`; then drop the oldest until it fits.
     """
-    return Pipeline((EvictToolResults(keep_results), Summarize(keep=keep), TokenBudget()))
+    summarize = Summarize(keep=keep, share=share)
+    return Pipeline((EvictToolResults(keep_results), summarize, TokenBudget()))

@@ -11,6 +11,7 @@ from agent_context._context.stored_message import StoredMessage
 from agent_context._context.tool_call_groups import legal_cuts
 from agent_context._context.zones import Zones
 from agent_context.compression.pinning import pinned_indexes
+from agent_context.messages import MessageId
 
 __all__ = ["CompressionPlan", "PlanningView", "Strategy", "SummaryRequest"]
 
@@ -29,6 +30,8 @@ class PlanningView:
     allow_newest: bool = False
     """Whether more is sent behind the history, and nothing else made room for it: then even what is
     newest may go."""
+    pinned_ids: frozenset[MessageId] = frozenset()
+    """Messages that stay, wherever the history is cut: the words that began the running turn."""
 
     @property
     def history(self) -> PersistentVector:
@@ -41,10 +44,23 @@ class PlanningView:
 
     def pinned_indexes(self) -> frozenset[int]:
         """Indexes of the messages that stay in the history wherever it is cut."""
+        named = self._named_indexes() if self.pinned_ids else frozenset[int]()
         if not self.zones.has_pinned:
-            return frozenset()
+            return named
         room = self.budget if self.window_budget is None else self.window_budget
-        return pinned_indexes(self.history, self.count, room // 2)
+        return named | pinned_indexes(self.history, self.count, room // 2)
+
+    def _named_indexes(self) -> frozenset[int]:
+        wanted, found = set(self.pinned_ids), set[int]()
+        index = len(self.history)
+        for record in reversed(self.history):
+            if not wanted:
+                break
+            index -= 1
+            if record.id in wanted:
+                wanted.discard(record.id)
+                found.add(index)
+        return frozenset(found)
 
     def split(self, cut: int) -> tuple[tuple[StoredMessage, ...], tuple[StoredMessage, ...]]:
         """Of the first `cut` messages those that go, and those that stay all the same."""

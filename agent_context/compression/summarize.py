@@ -34,19 +34,28 @@ class Summarize(Strategy):
     """What the model is asked; None takes `PROMPT`."""
     target: int | None = None
     """Most tokens of the summary; None takes a quarter of what it replaces."""
+    share: float | None = None
+    """With it as many of the newest messages stay as fit this share of the budget (above 0, below
+    1), and at least `keep`."""
 
     def __post_init__(self) -> None:
         if self.keep < 0:
             raise InvalidOptions(f"Summarize: keep is {self.keep}, must be >= 0")
         if self.target is not None and self.target < 1:
             raise InvalidOptions(f"Summarize: target is {self.target}, must be at least 1")
+        if self.share is not None and not 0 < self.share < 1:
+            raise InvalidOptions(f"Summarize: share is {self.share}, must be between 0 and 1")
 
     def plan(self, view: PlanningView) -> CompressionPlan | None:
-        """Cut before the newest `keep` messages and wish for a summary of the rest."""
+        """Cut before the newest messages that stay, and ask for a summary of the rest."""
         cut = view.newest_cut(keep=self.keep)
+        if self.share is not None:
+            cut = min(cut, view.oldest_cut_within(int(view.budget * self.share)))
         if not cut:
             return None
         gone, _ = view.split(cut)
         replaced = view.tokens(view.zones.compressed) + view.tokens(gone)
+        if self.share is not None and replaced <= _SMALLEST_TARGET:
+            return None  # a summary would not be shorter
         target = self.target or max(replaced // 4, _SMALLEST_TARGET)
         return CompressionPlan(cut=cut, summary=SummaryRequest(self.prompt or PROMPT, target))

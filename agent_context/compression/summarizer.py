@@ -12,8 +12,9 @@ from agent_context._context.tool_call_groups import legal_cuts
 from agent_context._context.zones import Zones
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import SummaryRequest
-from agent_context.errors import BackendError, CompressionError
+from agent_context.errors import BackendError, CompressionError, ErrorKind
 from agent_context.messages import Completion, FinishReason, Message, Usage
+from agent_context.models import ModelFacts
 from agent_context.options import SendOptions
 
 __all__ = ["Summarizer", "SummaryModel", "SummaryRejected"]
@@ -22,6 +23,18 @@ _HEADING = "Summary so far: "
 _ROOM_TO_THINK = 8_192
 _SHORTEST_CLIP = 200
 _CHARACTERS_PER_TOKEN = 2
+_HOPELESS = frozenset(
+    {
+        ErrorKind.CONTENT_FILTERED,
+        ErrorKind.CONTEXT_OVERFLOW,
+        ErrorKind.EMPTY_RESPONSE,
+        ErrorKind.HISTORY_REJECTED,
+        ErrorKind.PROTOCOL,
+        ErrorKind.UNSUPPORTED_PARAMETER,
+    }
+)
+"""Failures that say something about this request, and nothing about whether others would succeed:
+another way to make room may."""
 
 
 class SummaryRejected(CompressionError):
@@ -29,17 +42,18 @@ class SummaryRejected(CompressionError):
 
 
 class SummaryModel(Protocol):
-    """What a summary needs of a conversation's dealings with its model."""
+    """What a summary needs of the conversation's model."""
 
     @property
     def backend(self) -> ContextBackend: ...
-    def estimate(
-        self, zones: Zones, trailing: tuple[StoredMessage, ...], options: SendOptions
-    ) -> TokenBreakdown: ...
-    def sizes(self, records: Iterable[StoredMessage], options: SendOptions) -> list[float]: ...
-    async def ask(
-        self, zones: Zones, trailing: tuple[StoredMessage, ...], options: SendOptions
-    ) -> Completion: ...
+    @property
+    def facts(self) -> ModelFacts: ...
+    @property
+    def options(self) -> SendOptions: ...
+    def rebind(self, options: SendOptions, /) -> SummaryModel: ...
+    def estimate(self, zones: Zones, trailing: tuple[StoredMessage, ...], /) -> TokenBreakdown: ...
+    def sizes(self, records: Iterable[StoredMessage], /) -> list[float]: ...
+    async def ask(self, zones: Zones, trailing: tuple[StoredMessage, ...], /) -> Completion: ...
 
 
 class Summarizer:
@@ -49,9 +63,8 @@ class Summarizer:
     effort and thinking as they were, so that the vendor's prefix cache serves it.
     """
 
-    def __init__(self, model: SummaryModel, options: SendOptions) -> None:
+    def __init__(self, model: SummaryModel) -> None:
         self._model = model
-        self._options = options
 
     async def summarize(
         self, zones: Zones, cut: int, gone: Iterable[StoredMessage], wish: SummaryRequest
@@ -60,52 +73,50 @@ class Summarizer:
 
         `gone` are those of them that it stands for; the others stay, and are shown to the model.
         What doesn't fit the window goes in pieces, each with the summary of those before.
-        Raises `Refused` for a summary that is empty, calls tools, or isn't smaller than what it
-        replaces, and for a group that is too long for the window even when it is clipped;
+        Raises `SummaryRejected` for a summary that is empty, calls tools, or isn't smaller than
+        what it replaces, and for a group that is too long for the window even when it is clipped;
         `CompressionError` if the model can't be asked.
         """
         target = self._target(wish)
-        options = self._summary_options(target)
-        ask = (from_message(self._model.backend.user_message(wish.prompt)),)
+        model = self._model.rebind(self._summary_options(target))
+        ask = (from_message(model.backend.user_message(wish.prompt)),)
         compressed, usages = zones.compressed, list[Usage]()
-        for piece in self._pieces(zones, zones.incremental.head(cut), ask, options, target):
+        for piece in self._pieces(model, zones, zones.incremental.head(cut), ask, target):
             part = Zones(zones.immutable, compressed, piece)
-            completion = await self._ask(part, ask, options)
+            completion = await self._ask(model, part, ask)
             usages.append(completion.usage)
             compressed = PersistentVector.of((self._check_summary(completion),))
         summary = compressed[0]
         self._check_smaller(summary, Zones(EMPTY, zones.compressed, PersistentVector.of(gone)))
         return summary, usages
 
-    def _window(self) -> int:
-        facts = self._model.backend.model_facts(self._options.model)
-        return self._options.context_window or facts.context_window
-
     def _target(self, wish: SummaryRequest) -> int:
         """Most tokens of the summary: there must be room for it and for what it is made of."""
-        return max(1, min(wish.target, self._window() // 3))
+        window = self._model.facts.context_window
+        return max(1, min(wish.target, window // 3) if window else wish.target)
 
     def _summary_options(self, target: int) -> SendOptions:
-        facts = self._model.backend.model_facts(self._options.model)
-        room = target + (_ROOM_TO_THINK if facts.thinks else 0)
-        most = min(facts.max_output, max(1, self._window() // 2))
-        changes = {
-            "scratch": (),
-            "response_format": None,
-            "stop": (),
-            "max_tokens": min(room, most),
-        }
-        return self._options.model_copy(update=changes)
+        facts, options = self._model.facts, self._model.options
+        thinks = facts.thinks and options.thinking is not False and options.effort != "none"
+        wanted = target + (_ROOM_TO_THINK if thinks else 0)
+        bounds = [bound for bound in (facts.max_output, facts.context_window // 2) if bound > 0]
+        return options.model_copy(
+            update={
+                "scratch": (),
+                "response_format": None,
+                "stop": (),
+                "max_tokens": min(wanted, *bounds),
+            }
+        )
 
     async def _ask(
-        self, zones: Zones, ask: tuple[StoredMessage, ...], options: SendOptions
+        self, model: SummaryModel, zones: Zones, ask: tuple[StoredMessage, ...]
     ) -> Completion:
         try:
-            return await self._model.ask(zones, ask, options)
+            return await model.ask(zones, ask)
         except BackendError as error:
-            raise CompressionError(
-                f"the model gave no summary ({error}); nothing was changed"
-            ) from error
+            kind = SummaryRejected if error.kind in _HOPELESS else CompressionError
+            raise kind(f"the model gave no summary ({error}); nothing was changed") from error
 
     def _check_summary(self, completion: Completion) -> StoredMessage:
         text = completion.message.text.strip()
@@ -121,10 +132,8 @@ class Summarizer:
         return from_message(summary)
 
     def _check_smaller(self, summary: StoredMessage, replaced: Zones) -> None:
-        old = self._model.estimate(replaced, (), self._options).total
-        new = self._model.estimate(
-            Zones(EMPTY, PersistentVector.of((summary,))), (), self._options
-        ).total
+        old = self._model.estimate(replaced, ()).total
+        new = self._model.estimate(Zones(EMPTY, PersistentVector.of((summary,))), ()).total
         if new >= old:
             raise SummaryRejected(
                 f"the summary takes {new} tokens instead of {old}; nothing was changed"
@@ -132,37 +141,33 @@ class Summarizer:
 
     def _pieces(
         self,
+        model: SummaryModel,
         zones: Zones,
         history: PersistentVector,
         ask: tuple[StoredMessage, ...],
-        options: SendOptions,
         target: int,
     ) -> Iterator[PersistentVector]:
         """`history` in runs of whole groups that fit the window beside everything else.
 
         That is a summary of the runs before, too, which takes as much as `target`.
         """
-        room = self._room(Zones(zones.immutable, zones.compressed), ask, options)
-        sizes = self._model.sizes(history, options)
-        if sum(sizes) <= room:
+        fixed = model.estimate(Zones(zones.immutable, zones.compressed), ask)
+        sizes, room = model.sizes(history), fixed.free
+        if not fixed.window or sum(sizes) <= room:
             yield history
             return
         room -= target
         for start, end in _runs(history, sizes, room):
             piece = PersistentVector.of(history.tail(start)[: end - start])
             if sum(sizes[start:end]) > room:
-                piece = self._clip(piece, room, options)
+                piece = self._clip(model, piece, room)
             yield piece
 
-    def _room(self, zones: Zones, ask: tuple[StoredMessage, ...], options: SendOptions) -> int:
-        fixed = self._model.estimate(zones, ask, options)
-        return fixed.window - fixed.reserve - fixed.total
-
-    def _clip(self, group: PersistentVector, room: int, options: SendOptions) -> PersistentVector:
+    def _clip(self, model: SummaryModel, group: PersistentVector, room: int) -> PersistentVector:
         """The same messages with long texts cut, for the summary's eyes only."""
         longest = max(room * _CHARACTERS_PER_TOKEN // len(group), _SHORTEST_CLIP)
         clipped = PersistentVector.of(_clip(record, longest) for record in group)
-        if sum(self._model.sizes(clipped, options)) > room:
+        if sum(model.sizes(clipped)) > room:
             raise SummaryRejected(
                 f"a group of {len(group)} messages is too long to be summarised in a window with "
                 f"room for {room} tokens; nothing was changed"

@@ -11,10 +11,10 @@ from typing import Final
 import pykka
 
 from agent_context._actor import AgentContext
+from agent_context._actor.changes import ConversationState
 from agent_context._actor.config import ActorConfig, ConversationConfig
 from agent_context._actor.lifecycle import HostPort, Passivate
 from agent_context._actor.recovery import open_conversation
-from agent_context._actor.replay import ConversationState
 from agent_context._actor.state import ActorState
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.zones import Zones

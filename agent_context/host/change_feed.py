@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from agent_context._actor.changes import to_event_seq
 from agent_context._actor.replay import messages_in_entry
 from agent_context.messages import Message
 from agent_context.stores.store import FeedEntry
@@ -32,5 +33,10 @@ def to_feed_change(fed: FeedEntry) -> FeedChange:
     entry = fed.entry
     messages = tuple(record.message for record in messages_in_entry(entry))
     return FeedChange(
-        fed.position, fed.conversation_id, entry.seq, entry.timestamp, entry.kind, messages
+        fed.position,
+        fed.conversation_id,
+        to_event_seq(entry.seq),
+        entry.timestamp,
+        entry.kind,
+        messages,
     )

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, cast
 
+from agent_context._actor.compression_plan import plan_compression
 from agent_context._actor.model_client import ModelClient
-from agent_context._actor.turn_task import plan_compression
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import from_message
 from agent_context._context.zones import Zones
@@ -100,15 +100,13 @@ async def _compress_by_strategy(
     options: SendOptions,
 ) -> list[Message]:
     zones = Zones(incremental=PersistentVector.of(map(from_message, messages)))
-    exchange = ModelClient(backend, new_id())
-    count = exchange.token_counts(options).of
+    model = ModelClient(backend, new_id()).bind(options)
+    count = model.count
     fits = sum(map(count, zones)) <= budget
     plan = strategy.plan(PlanningView(zones, count, budget))
     if plan is None or (plan.summary is not None and fits):
         return list(messages)  # a summary costs a call: not while there is room
-    compaction = await _run_on_io(
-        lambda: plan_compression(exchange, options, strategy, None, zones, budget)
-    )
+    compaction = await _run_on_io(lambda: plan_compression(model, strategy, None, zones, budget))
     smaller = None if compaction is None else compaction.apply_to(zones)
     if smaller is None:
         return list(messages)

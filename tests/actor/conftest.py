@@ -11,7 +11,6 @@ import pykka
 import pytest
 
 from agent_context import AgentContext, ChangeEvent, ContextRef
-from agent_context._actor import ThreadedAgentContext
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store
@@ -25,14 +24,13 @@ Talk = Callable[..., ContextRef]
 E = TypeVar("E")
 
 
-@pytest.fixture(params=[AgentContext, ThreadedAgentContext], ids=["pool", "thread"])
-def talk(request: pytest.FixtureRequest) -> Talk:
+@pytest.fixture
+def talk() -> Talk:
     """Starts a conversation with a model that answers from a script."""
 
     def start(script: Iterable[ScriptItem] | ScriptedBackend = (), **config: Any) -> ContextRef:
         backend = script if isinstance(script, ScriptedBackend) else ScriptedBackend(script)
-        ref: ContextRef = request.param.start(backend, **config)
-        return ref
+        return AgentContext.start(backend, **config)
 
     return start
 

@@ -215,7 +215,7 @@ def test_an_id_that_is_no_text_is_refused_before_anything_happens(talk: Talk, se
             ref.ask(Send(messages=[bad]))
     ref.ask(said("good"))
     ref.stop()
-    assert [event.seq for event in seen.events] == [2]
+    assert [event.seq for event in seen.events] == [1]
     assert texts(talk(store=store, id="c").ask(Messages())) == ["good"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,7 +21,6 @@ from agent_context import (
     ToJsonl,
     events,
 )
-from agent_context._actor import ThreadedAgentContext
 from agent_context._actor.recovery import load_state
 from agent_context.errors import IndexOutOfRange, StoreError, UsageError
 from agent_context.protocol import Ask, Clear, Len, Pop, Restore, Rewind
@@ -76,8 +75,6 @@ class Faulty(MemoryStore):
 class Course(RuleBasedStateMachine):
     """What was acknowledged is there, whole and in order, and nothing else is."""
 
-    kind: ClassVar[Any] = AgentContext
-
     @initialize()
     def begin(self) -> None:
         self.store = Faulty()
@@ -90,7 +87,7 @@ class Course(RuleBasedStateMachine):
         self.ref = self.started()
 
     def started(self) -> ContextRef:
-        ref: ContextRef = self.kind.start(
+        ref: ContextRef = AgentContext.start(
             model(), store=self.store, id="c", on_change=self.events.append
         )
         return ref
@@ -234,7 +231,7 @@ class Course(RuleBasedStateMachine):
         assert list(kinds) == list(range(1, len(kinds) + 1))
         for event in self.events:
             name = KINDS.get(type(event)) or type(event).__name__.lower()
-            assert kinds[event.seq].replace("_", "") == name.replace("_", "")
+            assert kinds[event.seq + 1].replace("_", "") == name.replace("_", "")
 
     def teardown(self) -> None:
         lines = self.ref.ask(ToJsonl())
@@ -244,17 +241,11 @@ class Course(RuleBasedStateMachine):
         again.stop()
 
 
-class ThreadedCourse(Course):
-    kind = ThreadedAgentContext
-
-
-for _course in (Course, ThreadedCourse):
-    _course.TestCase.settings = settings(
-        max_examples=30,
-        stateful_step_count=20,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
+Course.TestCase.settings = settings(
+    max_examples=30,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 
 TestCourse = Course.TestCase
-TestThreadedCourse = ThreadedCourse.TestCase

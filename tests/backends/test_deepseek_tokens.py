@@ -118,7 +118,7 @@ def test_a_request_is_counted_within_two_percent(case: str, model: str) -> None:
     facts = BACKEND.model_facts(model)
     request = Request(conversation_id="c", zones=zones, options=options, facts=facts)
 
-    counted = ModelClient(BACKEND, "c").count_tokens(zones, (), options).total
+    counted = ModelClient(BACKEND, "c").bind(options).count_exactly(zones, ()).total
 
     body = json.loads(BACKEND._body(request, CHAT, stream=False))
     prompt = rendered(body, pro=model == "deepseek-v4-pro")
@@ -131,4 +131,4 @@ def test_what_was_recorded_of_the_api_is_what_is_counted() -> None:
     zones = zones_of([from_message(Message.user("What is the capital of France?"))])
     options = SendOptions(model="deepseek-v4-pro")
 
-    assert ModelClient(BACKEND, "c").count_tokens(zones, (), options).total == 90
+    assert ModelClient(BACKEND, "c").bind(options).count_exactly(zones, ()).total == 90

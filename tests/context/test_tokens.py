@@ -263,11 +263,11 @@ def test_reasoning_costs_nothing_where_it_is_left_out() -> None:
         def model_facts(self, model: str | None) -> ModelFacts:
             return replace(FACTS, sends_reasoning=True, reasoning_needs_tools=True)
 
-    exchange, thought = ModelClient(Thinking([]), "c"), Message.assistant("a", reasoning="b " * 50)
+    client, thought = ModelClient(Thinking([]), "c"), Message.assistant("a", reasoning="b " * 50)
     zones = zones_of([from_message(thought)])
 
-    silent = exchange.count_tokens(zones, (), SendOptions())
-    with_tools = exchange.count_tokens(zones, (), SendOptions(tools=(Tool(name="f"),)))
+    silent = client.bind(SendOptions()).count_exactly(zones, ())
+    with_tools = client.bind(SendOptions(tools=(Tool(name="f"),))).count_exactly(zones, ())
 
     assert silent.incremental < 10
     assert with_tools.incremental > 50
