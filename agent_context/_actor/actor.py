@@ -109,9 +109,13 @@ class AgentContext(ErrorBoundary, PoolActor):
     """A conversation. `AgentContext.start(backend, …)` returns its `ContextRef`."""
 
     def __init__(
-        self, config: ActorConfig, state: ActorState, host: HostPort | None = None
+        self,
+        config: ActorConfig | None = None,
+        state: ActorState | None = None,
+        host: HostPort | None = None,
     ) -> None:
-        if not isinstance(cast("object", config), ActorConfig):
+        """Not for programs: `start` makes what this takes."""
+        if not isinstance(config, ActorConfig) or state is None:
             raise UsageError("a conversation is started: AgentContext.start(backend, ...)")
         super().__init__()
         self._host = host

@@ -84,8 +84,9 @@ class ModelClient:
     """What one conversation remembers of one backend: token counts, calibration, rendered bytes."""
 
     __slots__ = (
-        "_counts", "_instructions", "_prefix_fields", "_served_windows", "_tools", "_warned",
-        "backend", "calibration", "conversation_id", "renderer",
+        "_counts", "_estimated_facts", "_instructions", "_known_facts", "_prefix_fields",
+        "_served_windows", "_tools", "_warned", "backend", "calibration",
+        "conversation_id", "renderer",
     )  # fmt: skip
 
     def __init__(self, backend: ContextBackend, conversation_id: str) -> None:
@@ -99,6 +100,8 @@ class ModelClient:
         self._tools: tuple[object, ModelFacts, int] | None = None
         self._served_windows: dict[str | None, int] = {}
         """By model: the window that its server named when it refused a request, in tokens."""
+        self._known_facts: tuple[object, object, ModelFacts] | None = None
+        self._estimated_facts: tuple[ModelFacts, ModelFacts] | None = None
         self._warned = False
 
     def bind(self, options: SendOptions) -> BoundModel:
@@ -115,14 +118,25 @@ class ModelClient:
             self.calibration = self.calibration.learn(counted, reported)
 
     def _facts(self, options: SendOptions) -> ModelFacts:
-        facts = cast("ModelFacts | None", self.backend.model_facts(options.model))
-        known = options.context_window or (facts.context_window if facts is not None else 0)
-        if facts is None or known <= 0:
-            self._warn_unknown_window(options.model)
-            facts = replace(facts or ModelFacts(context_window=0, max_output=0), context_window=0)
-            known = 0
+        told = cast("ModelFacts | None", self.backend.model_facts(options.model))
         served = self._served_windows.get(options.model)
-        window = served if served is not None and not 0 < known <= served else known
+        key = options.model, options.context_window, served
+        known = self._known_facts
+        # The same object while nothing changes: what was counted for it is found by identity.
+        if known is None or known[0] is not told or known[1] != key:
+            known = self._known_facts = told, key, self._adapt_facts(told, *key)
+        return known[2]
+
+    def _adapt_facts(
+        self, facts: ModelFacts | None, model: str | None, wanted: int | None, served: int | None
+    ) -> ModelFacts:
+        """The facts, with the window that holds; 0 if nobody knows it."""
+        window = wanted or (facts.context_window if facts is not None else 0)
+        if facts is None or window <= 0:
+            self._warn_unknown_window(model)
+            facts, window = facts or ModelFacts(context_window=0, max_output=0), 0
+        if served is not None and not 0 < window <= served:
+            window = served
         return facts if facts.context_window == window else replace(facts, context_window=window)
 
     def _warn_unknown_window(self, model: str | None) -> None:
@@ -148,10 +162,17 @@ class ModelClient:
             if without_reasoning:
                 facts = replace(facts, sends_reasoning=False)
             if estimated:
-                facts = replace(facts, vocabulary=ESTIMATED)
+                facts = _without_vocabulary(facts)
             estimate = self.backend.estimate_tokens
             counts = caches[key] = TokenCountCache(lambda message: estimate(message, facts))
         return counts
+
+    def estimated_facts(self, facts: ModelFacts) -> ModelFacts:
+        """These facts, with tokens that are estimated; one object for one."""
+        known = self._estimated_facts
+        if known is None or known[0] is not facts:
+            known = self._estimated_facts = facts, _without_vocabulary(facts)
+        return known[1]
 
     def tool_tokens(self, options: SendOptions, facts: ModelFacts) -> int:
         """Tokens of the tools' definitions; counted once while they stay the same."""
@@ -294,7 +315,7 @@ class BoundModel:
     ) -> RequestSize:
         counts, facts = self._counts(estimated=estimated), self.facts
         if estimated:
-            facts = replace(facts, vocabulary=ESTIMATED)
+            facts = self._client.estimated_facts(facts)
         raw = self._count(zones, trailing, counts, facts)
         calibration = self._client.calibration
         counted = 0 if estimated else raw.total
@@ -403,8 +424,12 @@ class BoundModel:
                 await _close(events)
             completion = accumulator.completion or _to_completion(accumulator)
             completion = _check_completion(completion, self.backend)
-            if accumulator.empty:
+            try:
                 self._check_window(completion)
+            except BackendError as error:
+                if accumulator.empty:
+                    raise
+                logger.warning("%s; it was streamed already", error)
             return completion
 
         return await _retry(call, self.options.retries, deadline, lambda: accumulator.empty)
@@ -425,6 +450,10 @@ class BoundModel:
                 needed=asked,
                 window=window,
             )
+
+
+def _without_vocabulary(facts: ModelFacts) -> ModelFacts:
+    return replace(facts, vocabulary=ESTIMATED)
 
 
 def _count_alike(one: ModelFacts, other: ModelFacts) -> bool:

@@ -22,6 +22,8 @@ __all__ = ["Summarizer", "SummaryModel", "SummaryRejected"]
 _HEADING = "Summary so far: "
 _ROOM_TO_THINK = 8_192
 _SHORTEST_CLIP = 200
+_SHORTEST_SUMMARY = 512
+"""Tokens that a summary of a whole history should have room for."""
 _CHARACTERS_PER_TOKEN = 2
 _HOPELESS = frozenset(
     {
@@ -78,8 +80,8 @@ class Summarizer:
         `CompressionError` if the model can't be asked.
         """
         target = self._target(wish)
-        model = self._model.rebind(self._summary_options(target))
-        ask = (from_message(model.backend.user_message(wish.prompt)),)
+        ask = (from_message(self._model.backend.user_message(wish.prompt)),)
+        model = self._bind(target, zones, cut, ask)
         compressed, usages = zones.compressed, list[Usage]()
         for piece in self._pieces(model, zones, zones.incremental.head(cut), ask, target):
             part = Zones(zones.immutable, compressed, piece)
@@ -95,19 +97,25 @@ class Summarizer:
         window = self._model.facts.context_window
         return max(1, min(wish.target, window // 3) if window else wish.target)
 
-    def _summary_options(self, target: int) -> SendOptions:
+    def _bind(
+        self, target: int, zones: Zones, cut: int, ask: tuple[StoredMessage, ...]
+    ) -> SummaryModel:
+        """The model with room for a summary, if need be a shorter one.
+
+        One request with less room costs less than several with more.
+        """
         facts, options = self._model.facts, self._model.options
         thinks = facts.thinks and options.thinking is not False and options.effort != "none"
-        wanted = target + (_ROOM_TO_THINK if thinks else 0)
+        thoughts = _ROOM_TO_THINK if thinks else 0
         bounds = [bound for bound in (facts.max_output, facts.context_window // 2) if bound > 0]
-        return options.model_copy(
-            update={
-                "scratch": (),
-                "response_format": None,
-                "stop": (),
-                "max_tokens": min(wanted, *bounds),
-            }
-        )
+        plain: dict[str, object] = {"scratch": (), "response_format": None, "stop": ()}
+        most = min(target + thoughts, *bounds)
+        model = self._model.rebind(options.model_copy(update={**plain, "max_tokens": most}))
+        whole = model.estimate(zones.truncate(cut), ask)
+        spare = whole.free + most
+        if whole.free >= 0 or spare < _SHORTEST_SUMMARY + thoughts:
+            return model
+        return self._model.rebind(options.model_copy(update={**plain, "max_tokens": spare}))
 
     async def _ask(
         self, model: SummaryModel, zones: Zones, ask: tuple[StoredMessage, ...]

@@ -238,3 +238,34 @@ async def test_a_question_that_is_given_up_while_its_key_is_looked_up_is_never_a
     await asyncio.to_thread(ref.stop)
     (asked,) = backend.requests
     assert [record.message.text for record in asked.records] == ["go"]
+
+
+async def test_asking_again_just_after_cancelling_is_answered(talk: Talk) -> None:
+    """However near the two are: the cancelled turn may still be on its way to its end."""
+    for _ in range(50):
+        hold = Hold()
+        ref = talk(ScriptedBackend([hold, "first", "second"]), store=MemoryStore(), id="c")
+        first = asyncio.create_task(ref.aask(go("k")))
+        assert await asyncio.to_thread(hold.entered.wait, WAIT)
+        first.cancel()
+
+        again = asyncio.create_task(ref.aask(go("k")))
+        hold.release()
+
+        assert (await again).message.text in {"first", "second"}
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert [m.text for m in await ref.aask(Incremental())][-2:-1] == ["go"]
+        ref.stop()
+
+
+def test_no_key_of_a_caller_is_taken_for_one_of_the_librarys(talk: Talk) -> None:
+    ref = talk(["answer"], store=MemoryStore(), id="c")
+    ref.ask(Append(Message.user("something else"), key="question of r1"))
+
+    ref.ask(Send(messages=[Message.user("my words")], key="r1"))
+
+    texts = [message.text for message in ref.ask(Incremental())]
+    assert texts == ["something else", "my words", "answer"]
+    with pytest.raises(InvalidOptions, match="reserved"):
+        ref.ask(Append(Message.user("x"), key="\x1fquestion of r1"))
