@@ -1,4 +1,4 @@
-"""What a conversation announces when it changes."""
+"""The events that a conversation announces: one for each change, in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 class _Change(Struct, frozen=True, kw_only=True):
     conversation_id: str
     seq: int
-    """Counts the events of this conversation from 1, without gaps."""
+    """The number of the event in its conversation: from 1, without gaps."""
     version_before: int
     version_after: int
     """The zones' version; the same as before when the event changed no zone."""
@@ -69,20 +69,20 @@ class Updated(_Change, frozen=True, kw_only=True):
 
 
 class Removed(_Change, frozen=True, kw_only=True):
-    """The message at `index` was taken out."""
+    """The message at `index` was removed."""
 
     index: int
     message: Message
 
 
 class Popped(_Change, frozen=True, kw_only=True):
-    """The last message was taken out."""
+    """The last message was removed by `Pop`."""
 
     message: Message
 
 
 class Retained(_Change, frozen=True, kw_only=True):
-    """Messages that were not wanted any more were taken out."""
+    """Messages were removed by `Retain`."""
 
     removed: tuple[Message, ...]
 
@@ -94,12 +94,12 @@ class Cleared(_Change, frozen=True, kw_only=True):
 
 
 class Compressed(_Change, frozen=True, kw_only=True):
-    """The view of the history became smaller."""
+    """The history was compressed."""
 
     removed: tuple[Message, ...]
-    """What left the compressed and the incremental zone."""
+    """What left the compressed and incremental zones."""
     summary: Message | None
-    """What stands for it now, if the strategy made a summary."""
+    """The new summary; None if the strategy made none."""
     kept: tuple[Message, ...]
     """The incremental zone as it is now, shortened tool results included."""
 
@@ -120,14 +120,14 @@ class Rewound(_Change, frozen=True, kw_only=True):
 
 
 class Restored(_Change, frozen=True, kw_only=True):
-    """The last rewind was taken back; the zones that it may change, as they are now."""
+    """The last rewind was undone; the zones as they are now."""
 
     compressed: tuple[Message, ...]
     incremental: tuple[Message, ...]
 
 
 class Cancelled(_Change, frozen=True, kw_only=True):
-    """A turn was cut short on somebody's wish. What it leaves has an event of its own."""
+    """A turn was cancelled. What it left in the zones has an event of its own."""
 
     turn_id: str
 
@@ -151,30 +151,30 @@ class TurnLost(_Change, frozen=True, kw_only=True):
 
 
 class PromptPrefixChanged(_Change, frozen=True, kw_only=True):
-    """A request goes out that doesn't begin with what the last one said: a cache finds less."""
+    """A request doesn't begin with the last one, so the vendor's prompt cache finds less of it."""
 
     turn_id: str
     cause: PrefixChangeCause
     fields: tuple[str, ...]
-    """The fields of the request that changed, in the vendor's words."""
+    """The fields of the request that changed, by the vendor's names."""
     at: int | None
     """The first message that differs, as an index of the three zones, concatenated."""
     tokens: int
-    """What was said in the last request and must be read anew."""
+    """Tokens of the last request that the vendor has to read again."""
 
 
 class PromptCacheMiss(_Change, frozen=True, kw_only=True):
-    """Much of a request was due from the vendor's cache, and next to nothing came from there."""
+    """The vendor's own rule promised much from its prompt cache, and next to nothing came."""
 
     turn_id: str
     predicted: int
-    """Tokens that were due."""
+    """Tokens that the rule promised."""
     cached: int
-    """Tokens that came."""
+    """Tokens that came from the cache."""
 
 
 class BackendChanged(_Change, frozen=True, kw_only=True):
-    """From the next turn on the conversation talks to another backend."""
+    """The next turns use another backend."""
 
     vendor: str
 

@@ -46,7 +46,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class SendOptions(BaseModel):
-    """Choices for a turn. What isn't set comes from the conversation's own options.
+    """Options of a turn. What isn't set comes from the conversation's own options.
 
     Raises `InvalidOptions` for a value out of range or an option that doesn't exist.
     """
@@ -57,17 +57,17 @@ class SendOptions(BaseModel):
 
     model: str | None = None
     context_window: int | None = Field(default=None, gt=0)
-    """Tokens of input and output together; None takes the model's own."""
+    """Tokens of input and output together; None uses the model's own."""
     max_tokens: int | None = Field(default=None, gt=0)
-    """Most tokens of output; it is also what is reserved for the answer in the window."""
+    """Most tokens of output. As many are reserved for the answer in the window."""
     auto_compress: bool = True
-    """Compress when the request doesn't fit; False raises `ContextFull` instead."""
+    """Compress when the request doesn't fit the window; False raises `ContextFull` instead."""
     soft_limit: float | None = Field(default=None, gt=0, le=1)
-    """Share of the window past which compression runs beside the next turn. None: never."""
+    """Share of the window (0 to 1) past which compression runs between turns. None: never."""
     instructions: str | None = None
     """Sent as a system message behind the immutable zone, never stored."""
     scratch: str | Message | Sequence[Message] = ()
-    """Sent after everything else, never stored. A text is one system message."""
+    """Sent behind everything else, and never stored. A text becomes one system message."""
     tools: Sequence[Tool] = ()
     tool_choice: str | dict[str, Any] | None = None
     """`auto`, `none`, `required`, a tool's name, or the vendor's own form."""
@@ -81,13 +81,13 @@ class SendOptions(BaseModel):
     on_busy: OnBusy = "queue"
     on_abort: OnAbort = "keep"
     commit: Literal["auto", "manual"] = "auto"
-    """`manual`: the turn stores neither its messages nor the answer; the caller does."""
+    """`manual`: the turn stores nothing; the caller appends what it wants."""
     timeout: float = Field(default=600.0, gt=0)
-    """Seconds from acceptance to the end of the turn, waiting for other turns included."""
+    """Seconds from acceptance to the end of the turn, waiting included."""
     retries: int = Field(default=2, ge=0)
-    """How often a call may be tried again when the failure allows it and nothing was emitted."""
+    """How often a failed call is tried again, if its error allows that and nothing was streamed."""
     extra: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Top-level fields of the request that only one vendor has; they go out as they are."""
+    """Top-level fields of the request body that only one vendor has; sent as they are."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -120,7 +120,7 @@ class SendOptions(BaseModel):
         return tuple(value)
 
     def merged_over(self, defaults: SendOptions) -> SendOptions:
-        """These options where they were set, `defaults` elsewhere; `extra` is merged."""
+        """These options where they are set, and `defaults` elsewhere; `extra` is merged."""
         chosen = {name: getattr(self, name) for name in self.model_fields_set}
         if "extra" in chosen:
             chosen["extra"] = {**defaults.extra, **self.extra}

@@ -70,37 +70,43 @@ def _deadline(options: object, usual: float) -> float:
 
 
 class Append(Command[MessageId], frozen=True):
-    """Add a message at the end. The reply is its id.
+    """Add a message at the end of the incremental zone. The reply is its id.
 
-    A message keeps the id it has, unless the conversation already holds a message with it: the
-    same object said twice is two messages, and the second one gets an id of its own.
+    A message keeps its id, unless the conversation already holds a message with that id: the same
+    object appended twice becomes two messages, and the second one gets a new id.
 
-    `key`, for a conversation with a store: what was asked before with the same key, in whatever
-    process, is not done again and gets the same reply.
+    Raises `InvalidMessage` for what can't be stored, and `StoreError` if the store can't keep it.
     """
 
     message: Message
     key: str | None = None
+    """An idempotency key; needs a store. A second command with the same key changes nothing and
+    gets the first one's reply, in whatever process. Raises `UsageError` if the key was used for
+    something else."""
 
 
 class Extend(Command[tuple[MessageId, ...]], frozen=True):
-    """Add messages at the end, all or none; `key` as with `Append`."""
+    """Add messages at the end, all or none. The reply is their ids. Raises as `Append` does."""
 
     messages: Sequence[Message]
     key: str | None = None
+    """As with `Append`."""
 
 
 class Insert(Command[MessageId], frozen=True):
-    """Put a message before the one at `index` of the incremental zone; its length appends."""
+    """Put a message before the one at `index` of the incremental zone. The reply is its id.
+
+    An `index` equal to the zone's length appends. Raises `IndexOutOfRange`.
+    """
 
     index: int
     message: Message
 
 
 class Update(Command[Message], frozen=True):
-    """Replace the message at `index` of the incremental zone. The reply is the old one.
+    """Replace the message at `index` of the incremental zone. The reply is the old message.
 
-    The place keeps its id, whatever id `message` has.
+    The new message takes over the old one's id. Raises `IndexOutOfRange`.
     """
 
     index: int
@@ -108,86 +114,101 @@ class Update(Command[Message], frozen=True):
 
 
 class Remove(Command[Message], frozen=True):
-    """Take out the message at `index` of the incremental zone."""
+    """Remove the message at `index` of the incremental zone, and reply with it.
+
+    Raises `IndexOutOfRange`.
+    """
 
     index: int
 
 
 class Pop(Command[Message | None], frozen=True):
-    """Take out the last message of the incremental zone; None if there is none."""
+    """Remove the last message of the incremental zone, and reply with it; None if it is empty."""
 
 
 class Retain(Command[tuple[Message, ...]], frozen=True):
-    """Keep only the incremental messages with this role, or for which this is true.
+    """Keep only the incremental messages of one role, or those for which a predicate is true.
 
-    The reply is what was taken out. A predicate must be quick; if it raises, nothing changes.
+    The reply is the removed messages. The predicate runs in the actor: it must be quick. If it
+    raises, nothing changes.
     """
 
     keep: Role | Callable[[Message], bool]
 
 
 class Clear(Command[tuple[Message, ...]], frozen=True):
-    """Empty the incremental zone. The reply is what was in it."""
+    """Empty the incremental zone. The reply is the removed messages."""
 
 
 class Rewind(Command[tuple[Message, ...]], frozen=True):
-    """Cut the incremental zone back to its first `to` messages. The reply is what went."""
+    """Cut the incremental zone back to its first `to` messages, and reply with the removed ones.
+
+    Raises `IndexOutOfRange`.
+    """
 
     to: int
 
 
 class Restore(Command[tuple[Message, ...]], frozen=True):
-    """Take the last `Rewind` back: the zones are what they were before it.
+    """Undo the last `Rewind`: the zones are what they were before it.
 
-    The reply is what came back. What was said since the rewind goes. Raises `UsageError` if
-    there was no rewind, or if it was taken back already.
+    The reply is the messages that came back. Messages added since the rewind are lost from the
+    zones. Raises `UsageError` if there is no rewind to undo.
     """
 
 
 class Fork(Command[ContextRef], frozen=True):
-    """Start a new conversation with the same history and settings, and without subscribers.
+    """Start a new conversation with the same zones and settings, and without subscribers.
 
-    With `at`, only the first `at` incremental messages. Takes no time that grows with length.
+    Costs the same whatever the length. With a store the fork is stored too, under a new id, and
+    shares its parent's log. Raises `IndexOutOfRange`, `StoreError` if the fork can't be stored,
+    and `ConversationClosed` while the host drains.
     """
 
     at: int | None = None
+    """How many incremental messages the fork starts with; None for all."""
 
 
 class HistoryEntry(Struct, frozen=True):
-    """Something that was said once."""
+    """A message in a conversation's history."""
 
     conversation_id: str
-    """Where it was said: a fork's past begins in the conversation that it branched off."""
+    """The conversation it was added to: a fork's history begins in its parent."""
     seq: int
-    """The number of the change that brought it."""
+    """The number of the change that added it, as in `ChangeEvent.seq`; 0 for what it began with."""
     timestamp: float
     """When: Unix seconds."""
     kind: str
-    """The kind of that change, as `appended`; what `compressed` brought is a summary or a stub."""
+    """The kind of that change, such as `appended`. `compressed` adds summaries and stubs."""
     message: Message
 
 
 class HistoryPage(Struct, frozen=True):
-    """A part of what was said."""
+    """One page of the history."""
 
     entries: tuple[HistoryEntry, ...]
     cursor: str | None
-    """What the next page comes after; None on the last one."""
+    """Where the next page starts, for `History.after`; None on the last page."""
 
 
 class History(Query[HistoryPage], frozen=True):
-    """What was ever said, oldest first, compressed and removed messages included.
+    """Every message that was ever added, oldest first, compressed and removed ones included.
 
-    For a conversation with a store; `after` is the `next` of the page before.
+    Needs a store, as the log is read; raises `UsageError` without one.
     """
 
     default_timeout: ClassVar[float] = 60.0
     after: str = ""
+    """The `cursor` of the page before."""
     limit: int = 100
+    """Messages in a page."""
 
 
 class SearchHistory(Query[tuple[HistoryEntry, ...]], frozen=True):
-    """What was ever said with words of `text`, the best first. Needs a store, as `History`."""
+    """Messages of the history that match the words of `text`, the best first.
+
+    Needs a store; raises `UsageError` without one.
+    """
 
     default_timeout: ClassVar[float] = 60.0
     text: str
@@ -195,33 +216,33 @@ class SearchHistory(Query[tuple[HistoryEntry, ...]], frozen=True):
 
 
 class Len(Query[int], frozen=True):
-    """How many messages the three zones hold."""
+    """How many messages the three zones hold together."""
 
 
 class IsEmpty(Query[bool], frozen=True):
-    """Whether the three zones hold nothing."""
+    """Whether the three zones are empty."""
 
 
 class Get(Query[Message], frozen=True):
-    """The message at `index` of the three zones, concatenated."""
+    """The message at `index` of the three zones, concatenated. Raises `IndexOutOfRange`."""
 
     index: int
 
 
 class Messages(Query[tuple[Message, ...]], frozen=True):
-    """The three zones, concatenated."""
+    """The messages of the three zones, concatenated."""
 
 
 class Immutable(Query[tuple[Message, ...]], frozen=True):
-    """The immutable zone."""
+    """The messages of the immutable zone."""
 
 
 class Compressed(Query[tuple[Message, ...]], frozen=True):
-    """The compressed zone."""
+    """The messages of the compressed zone."""
 
 
 class Incremental(Query[tuple[Message, ...]], frozen=True):
-    """The incremental zone."""
+    """The messages of the incremental zone."""
 
 
 class FindByRole(Query[tuple[tuple[int, Message], ...]], frozen=True):
@@ -231,53 +252,61 @@ class FindByRole(Query[tuple[tuple[int, Message], ...]], frozen=True):
 
 
 class EstimateTokens(Query[TokenBreakdown], frozen=True):
-    """What fills the window: tokens per zone, tools, scratch, reserve, total, window."""
+    """What a request would take of the window, part by part, in tokens."""
 
     default_timeout: ClassVar[float] = 60.0
     options: SendOptions = field(default_factory=SendOptions)
 
 
 class CacheReport(Query[CacheUsageReport], frozen=True):
-    """What the turns had from their vendors' prompt caches, and what a turn now would have.
-
-    `next` in the reply is for a turn without messages and with these options.
-    """
+    """What the turns so far took from their vendors' prompt caches, and what the next one would."""
 
     default_timeout: ClassVar[float] = 60.0
     options: SendOptions = field(default_factory=SendOptions)
+    """Of the turn that `next` in the reply is about; it sends no new message."""
 
 
 class UseBackend(Command[ContextBackend], frozen=True):
-    """From the next turn on talk to another backend. The reply is the one so far.
+    """Use another backend from the next turn on. The reply is the old backend.
 
-    A turn in progress ends with the backend that it began with; turns that wait take the new one.
-    `options` go over the conversation's own, of which `model`, `context_window` and `extra` are
-    forgotten, as they were meant for the model so far; so is `model` of a turn that waits.
+    A running turn finishes with the backend that it began with; waiting turns use the new one. The
+    conversation's own `model`, `context_window` and `extra` are dropped, as they were meant for
+    the old model, and so is the `model` of a waiting turn.
     """
 
     backend: ContextBackend
     options: SendOptions = field(default_factory=SendOptions)
+    """Laid over the conversation's own options."""
 
 
 class Send(Command[Completion], frozen=True):
-    """One turn: send the conversation with `messages` at its end, and store them and the answer.
+    """One turn: send the zones and `messages`, store both `messages` and the answer.
 
-    With a `loop` the turn goes on while the model calls tools. Each round is stored as it ends,
-    together; the reply is the last answer. If a call fails, nothing of it is stored, nor
-    `messages` if it was the first. With a `key`, as with `Append`, an answer is paid for once.
+    With a `loop` the turn goes on while the model calls tools: the results of each round are
+    stored with the answer that called for them, and the reply is the last answer. A failed call
+    stores nothing of its round.
 
-    With a store, a turn that a crash cuts short ends by `on_abort` when the conversation is found
-    again (`TurnLost`); one that still waited for another is as if it had not been asked.
+    With a store, a turn that a crash cuts short is closed by its `on_abort` when the conversation
+    is opened again (`events.TurnLost`). Turns that were still waiting are gone.
+
+    Raises `ContextFull` before anything is sent if the request can't be made to fit;
+    `BackendError` for what the vendor refuses; `TurnCancelled` and `TurnTimeout`;
+    `ConversationBusy` if `on_busy` is `reject` or too many turns wait; `CompressionError`,
+    `StoreError`, `InvalidMessage` and `InvalidOptions`.
     """
 
     options: SendOptions = field(default_factory=SendOptions)
+    """Laid over the conversation's own options."""
     messages: Sequence[Message] = ()
+    """What is said in this turn; it may be nothing."""
     context: Sequence[Message] = ()
-    """Sent in front of `messages`, never stored."""
+    """Sent in front of `messages`, and never stored."""
     history: Sequence[Message] | None = None
     """Sent in the place of the compressed and incremental zones, which stay as they are."""
     loop: ToolLoop | None = None
+    """What answers the model's tool calls; None leaves them to the caller."""
     key: str | None = None
+    """An idempotency key as with `Append`: the answer is paid for once."""
 
     def timeout_for(self, turn_timeout: float) -> float:
         """The turn's deadline and some slack; see `SendOptions.timeout`."""
@@ -285,10 +314,13 @@ class Send(Command[Completion], frozen=True):
 
 
 class SendStream(Command[Stream], frozen=True):
-    """One turn, streamed. The reply comes as soon as the turn is accepted; iterating waits.
+    """One turn, streamed. The reply comes when the turn is accepted; iterating it waits.
 
-    `messages` and the answer are stored together when the stream ends, by the conversation. The
-    fields are those of `Send`; between the rounds of a `loop` stands a `RoundFinished`.
+    The fields are those of `Send`. The conversation stores `messages` and the answer when the
+    stream ends, and a `ToolRoundFinished` stands between the rounds of a `loop`.
+
+    Asking raises `ConversationBusy`, `InvalidMessage` and `InvalidOptions`; iterating the stream
+    raises the rest of what `Send` raises, after what had arrived.
     """
 
     options: SendOptions = field(default_factory=SendOptions)
@@ -300,10 +332,17 @@ class SendStream(Command[Stream], frozen=True):
 
 
 class Compress(Command[CompressionReport], frozen=True):
-    """Make the history smaller, by `strategy` or else the conversation's own."""
+    """Compress the history now, to about half of what it takes.
+
+    Runs beside the turns and is applied between them. The reply's `changed` is False if there was
+    nothing to do. Raises `CompressionError`, after which the zones are as they were; `TurnTimeout`;
+    `StoreError`.
+    """
 
     strategy: Strategy | None = None
+    """None uses the conversation's own."""
     options: SendOptions = field(default_factory=SendOptions)
+    """For the call that asks the model for a summary."""
 
     def timeout_for(self, turn_timeout: float) -> float:
         """The compression's deadline and some slack; see `SendOptions.timeout`."""
@@ -311,43 +350,43 @@ class Compress(Command[CompressionReport], frozen=True):
 
 
 class ToJsonl(Query[str], frozen=True):
-    """The zones as lines of JSON that `FromJsonl` reads."""
+    """The zones as JSON lines: a header, then a message on each line. `FromJsonl` reads it."""
 
     zones: Sequence[Zone] = tuple(Zone)
 
 
 class FromJsonl(Command[int], frozen=True):
-    """Read what `ToJsonl` wrote, or lines in chat-completions form. The reply counts messages.
+    """Load what `ToJsonl` wrote, or lines in chat-completions form. The reply counts messages.
 
-    `replace` puts them in the place of the compressed and incremental zones, `append` adds all
-    of them to the incremental zone. The immutable zone is read only into a conversation that is
-    new and has none; otherwise the conversation keeps its own. Raises `ImportFailed`.
+    The immutable zone is loaded only into a new conversation that has none; any other keeps its
+    own. Raises `ImportFailed` with the number of the line at fault; nothing is changed then.
     """
 
     default_timeout: ClassVar[float] = 60.0
     text: str
     mode: Literal["replace", "append"] = "replace"
+    """`replace` the compressed and incremental zones, or `append` to the incremental zone."""
 
 
 class Cancel(Command[bool], frozen=True):
-    """End a turn, or the running one for None. False if there is no such turn."""
+    """Cancel the turn with this id, or the running one for None. False if there is no such turn."""
 
     turn: str | None = None
 
 
 class Subscribe(Command[str], frozen=True):
-    """Have `callback` called with every change, in order, outside the conversation.
+    """Call `callback` with every later change, in order, on a thread of its own.
 
-    The reply is a token for `Unsubscribe`. A callback that raises is logged; one that falls too
-    far behind is dropped. It may `tell` the conversation; an `ask` raises `DeadlockError`. What a
-    failing store kept and did not confirm is in the log alone: `seq` skips it.
+    The reply is a token for `Unsubscribe`. A callback that raises is logged, and one that falls
+    10,000 events behind is dropped. It may `tell` the conversation; an `ask` from inside it raises
+    `DeadlockError`. Raises `InvalidOptions` for a coroutine function.
     """
 
     callback: Callable[[ChangeEvent], object]
 
 
 class Unsubscribe(Command[bool], frozen=True):
-    """Stop the calls; False if the token names no subscriber."""
+    """End a subscription; False if the token names none."""
 
     token: str
 
@@ -386,4 +425,4 @@ AnyAsk = (
     | Subscribe
     | Unsubscribe
 )
-"""Everything that a conversation understands."""
+"""Every message that a conversation takes."""

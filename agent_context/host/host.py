@@ -97,11 +97,17 @@ class Host:
     def get(
         self, conversation_id: str, *, create: bool = True, patience: float = 0.0
     ) -> ContextRef:
-        """The conversation with this id; made if there is none, unless `create` is False.
+        """The conversation with this id; it is created if there is none, unless `create` is False.
 
-        Waits at most `patience` seconds for another process to give it up. Raises
-        `OwnedByAnotherProcess`, `UnknownConversation`, `ConversationDeleted`, other `StoreError`s,
-        and `ConversationClosed` when the host drains.
+        Waits at most `patience` seconds for another process to give it up.
+
+        Raises:
+            OwnedByAnotherProcess: a live process has it, still after `patience`.
+            UnknownConversation: there is none, and `create` is False.
+            ConversationDeleted: it was deleted; its id is not used again.
+            StoreError: the store can't give it (`retryable` says whether to try again).
+            AskTimeout: the store has not answered in 60 seconds beside `patience`.
+            ConversationClosed: the host drains or is closed.
         """
         try:
             return self._activate(conversation_id, create, patience).get(
