@@ -16,7 +16,7 @@ from agent_context._runtime import Deferred, Failure, Reply
 from agent_context._validation import check_type
 from agent_context.errors import ConversationBusy, TurnCancelled, UsageError
 from agent_context.messages import Completion
-from agent_context.protocol import Append, Extend, Send, SendStream
+from agent_context.protocol import Append, Extend, Remove, Send, SendStream
 from agent_context.stores.store import Entry, Store
 from agent_context.stream import Channel, Stream
 
@@ -183,12 +183,24 @@ def _find_older(store: Store, conversation_id: str, key: str) -> Entry | None:
 def _without_stored_question(
     asked: IdempotentRequest, question: Entry | None, state: ActorState
 ) -> IdempotentRequest:
-    """What was asked, without its messages if they are the last that was said already."""
+    """The request, for a question that a crash left in the zones without an answer.
+
+    If it is the last thing said, it is not said again. If more was said since, it moves to the
+    end: the model answers what is said last.
+    """
     if question is None or not isinstance(asked, Send | SendStream):
         return asked
+    stored = messages_in_entry(question)[-1].id
     incremental = state.zones.incremental
-    last = incremental[len(incremental) - 1].id if len(incremental) else None
-    return replace(asked, messages=()) if messages_in_entry(question)[-1].id == last else asked
+    index = len(incremental)
+    for record in reversed(incremental):
+        index -= 1
+        if record.id == stored:
+            if index == len(incremental) - 1:
+                return replace(asked, messages=())
+            state.edit(Remove(index))
+            break
+    return asked
 
 
 def _misuse_error(key: str, kind: str) -> UsageError:
