@@ -21,7 +21,7 @@ import httpx
 import orjson
 
 from agent_context import AgentContext, ContextRef, Extend, Message, Send, SendOptions, SendStream
-from agent_context.protocol import CacheReport, EstimateTokens, Update
+from agent_context.protocol import Append, CacheReport, EstimateTokens, Update
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store
 from agent_context.tools import tool
@@ -206,12 +206,27 @@ def rows(scale: float) -> Iterator[Row]:
     with TemporaryDirectory() as directory, closing(SqliteStore(f"{directory}/talks.db")) as store:
         kept = partial(conversation, backend, store=store)
         yield row("with SQLite", over_lengths(lengths, kept, send))
-        yield row("after a restart", over_lengths(lengths, partial(reopened, backend, store), send))
+        start = partial(reopened, backend, store)
+        yield row("after a restart", over_lengths(lengths, start, send))
+        woken = {length: waking(partial(start, length)) for length in lengths}
+        yield row("to wake from a store with a snapshot, and one Append", woken)
 
 
 def reopened(backend: ChatCompletionsBackend, store: Store, length: int) -> ContextRef:
     options = SendOptions(context_window=1_000_000_000, max_tokens=100)
     return AgentContext.start(backend, options=options, store=store, id=f"c{length}")
+
+
+def waking(start: Callable[[], ContextRef]) -> float:
+    """Seconds of CPU to start a stored conversation and append to it."""
+    spent = list[float]()
+    for _ in range(TURNS):
+        begun = time.process_time()
+        ref = start()
+        ref.ask(Append(Message.user("And now?")))
+        spent.append(time.process_time() - begun)
+        ref.stop()
+    return statistics.median(spent)
 
 
 if __name__ == "__main__":

@@ -1,35 +1,37 @@
-"""A conversation's state as one compact value, which is read in a few milliseconds."""
+"""A conversation's state as one compact value. What it holds lies packed until it is read."""
 
 from __future__ import annotations
 
 import zlib
-from itertools import takewhile
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from agent_context._actor.changes import ConversationState
+from agent_context._context.packed_messages import (
+    MessageRow,
+    PackedVector,
+    from_row,
+    pack,
+    to_row,
+    unpack,
+)
 from agent_context._context.persistent_vector import PersistentVector
-from agent_context._context.stored_message import StoredMessage
 from agent_context._context.zones import Zones
 from agent_context.errors import StoreCorrupt
-from agent_context.messages import Role
 from agent_context.stores.store import Snapshot
 
 __all__ = ["decode_snapshot", "encode_snapshot"]
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_FLAT_FORMAT: Final = 1
+"""What 0.1 wrote: all messages in one compressed piece."""
 
+_CHECKSUM: Final = 4
+"""Bytes of it, in front of the rest."""
 
-class _Row(Struct, array_like=True, gc=False):
-    id: str
-    role: Role
-    body: bytes
-    calls: tuple[str, ...]
-
-
-_Rows = list[_Row]
+_Rows = list[MessageRow]
 
 
 class _Undo(Struct, array_like=True):
@@ -40,7 +42,7 @@ class _Undo(Struct, array_like=True):
     rest: _Rows
 
 
-class _Form(Struct, array_like=True):
+class _FlatForm(Struct, array_like=True):
     version: int
     compressions: int
     immutable: _Rows
@@ -49,52 +51,97 @@ class _Form(Struct, array_like=True):
     undo: _Undo | None
 
 
+class _Form(Struct, array_like=True):
+    version: int
+    compressions: int
+    immutable: PackedVector
+    compressed: PackedVector
+    incremental: PackedVector
+    open_calls: tuple[str, ...]
+    has_pinned: bool
+    undo: _Undo | None
+
+
 _encoder = msgspec.msgpack.Encoder()
+_flat_decoder = msgspec.msgpack.Decoder(_FlatForm)
 _decoder = msgspec.msgpack.Decoder(_Form)
 
 
 def encode_snapshot(state: ConversationState) -> Snapshot:
-    """The state, written down. Takes about a millisecond for each 100 kB."""
+    """The state, written down. Takes about a millisecond for each 100 kB that was read."""
     zones = state.zones
     form = _Form(
         state.version,
         state.compressions,
-        _rows(zones.immutable),
-        _rows(zones.compressed),
-        _rows(zones.incremental),
+        pack(zones.immutable),
+        pack(zones.compressed),
+        pack(zones.incremental),
+        zones.open_calls,
+        zones.has_pinned,
         _undo(zones, state.undo),
     )
-    return Snapshot(state.seq, _FORMAT, zlib.compress(_encoder.encode(form), level=1))
+    payload = _encoder.encode(form)
+    return Snapshot(state.seq, _FORMAT, _checksum(payload) + payload)
 
 
 def decode_snapshot(snapshot: Snapshot) -> ConversationState | None:
     """What was written; None if another version wrote it in a way of its own.
 
-    Raises `StoreCorrupt`.
+    Raises `StoreCorrupt`: messages that are read later are whole.
     """
-    if snapshot.format != _FORMAT:
-        return None
     try:
-        form = _decoder.decode(zlib.decompress(snapshot.payload))
+        match snapshot.format:
+            case 2:
+                return _decode(snapshot)
+            case 1:
+                return _decode_flat(snapshot)
+            case _:
+                return None
     except (zlib.error, msgspec.MsgspecError) as error:
         raise StoreCorrupt(
             f"the snapshot of entry {snapshot.seq} can't be read: {error}"
         ) from error
+
+
+def _decode(snapshot: Snapshot) -> ConversationState:
+    payload = memoryview(snapshot.payload)[_CHECKSUM:]
+    if snapshot.payload[:_CHECKSUM] != _checksum(payload):
+        raise StoreCorrupt(f"the snapshot of entry {snapshot.seq} is not what was written")
+    form = _decoder.decode(payload)
+    zones = Zones(
+        unpack(form.immutable),
+        unpack(form.compressed),
+        unpack(form.incremental),
+        form.open_calls,
+        has_pinned=form.has_pinned,
+    )
+    return _state(snapshot, form, zones)
+
+
+def _decode_flat(snapshot: Snapshot) -> ConversationState:
+    form = _flat_decoder.decode(zlib.decompress(snapshot.payload))
     zones = Zones(_vector(form.immutable), _vector(form.compressed), _vector(form.incremental))
+    return _state(snapshot, form, zones)
+
+
+def _state(snapshot: Snapshot, form: _Form | _FlatForm, zones: Zones) -> ConversationState:
     undo = None if form.undo is None else _undone(zones, form.undo)
     return ConversationState(zones, snapshot.seq, form.version, form.compressions, undo)
+
+
+def _checksum(payload: bytes | memoryview) -> bytes:
+    return zlib.crc32(payload).to_bytes(_CHECKSUM)
 
 
 def _undo(zones: Zones, before: Zones | None) -> _Undo | None:
     if before is None:
         return None
-    pairs = zip(zones.incremental, before.incremental, strict=False)
-    common = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+    common = zones.incremental.shared_length(before.incremental)
     changed = before.compressed is not zones.compressed
     return _Undo(
         _rows(before.compressed) if changed else None,
         common,
-        [_row(record) for record in before.incremental.tail(common)],
+        [to_row(record) for record in before.incremental.tail(common)],
     )
 
 
@@ -105,12 +152,8 @@ def _undone(zones: Zones, undo: _Undo) -> Zones:
 
 
 def _rows(vector: PersistentVector) -> _Rows:
-    return [_row(record) for record in vector]
-
-
-def _row(record: StoredMessage) -> _Row:
-    return _Row(record.id, record.role, record.body, record.call_ids)
+    return [to_row(record) for record in vector]
 
 
 def _vector(rows: _Rows) -> PersistentVector:
-    return PersistentVector.of(StoredMessage(row.id, row.role, row.body, row.calls) for row in rows)
+    return PersistentVector.of(map(from_row, rows))

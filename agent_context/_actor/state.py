@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from inspect import iscoroutinefunction
-from operator import attrgetter
 from typing import TypeVar, cast
 
 from msgspec import Struct
@@ -29,6 +28,7 @@ from agent_context._actor.changes import (
 )
 from agent_context._actor.journal import Journal
 from agent_context._actor.replay import encode_change, encode_event
+from agent_context._context.message_ids import MessageIds
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage, from_message, with_id
 from agent_context._context.zones import Zones
@@ -50,13 +50,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_id = attrgetter("id")
-
 STORE_TIMEOUT = 30.0
 """Seconds that a store has to give a conversation, and to keep what an opening changed."""
-
-_FEW = 64
-"""Up to this many messages an id is looked for one by one: a set would take more room."""
 
 
 class TurnMessage(Struct, frozen=True):
@@ -95,7 +90,7 @@ class ActorState:
         self.journal = journal
         self.host_subscribers: Callable[[], Sequence[SubscriberQueue[ChangeEvent]]] | None = None
         """Who hears of every change without having subscribed here."""
-        self._ids: set[MessageId] | None = None
+        self._ids = MessageIds()
         self._reserved: set[MessageId] | None = None
         """Ids of messages that turns at hand will store."""
         self._subscribers: dict[str, SubscriberQueue[ChangeEvent]] | None = None
@@ -130,10 +125,9 @@ class ActorState:
             self.journal.add(*encode_change(change), key)
         self.current = after
         if removed is None:
-            self._ids = None
-        elif self._ids is not None:
-            self._ids.difference_update(record.id for record in removed)
-            self._ids.update(record.id for record in change.added)
+            self._ids.forget()
+        else:
+            self._ids.update(removed, change.added)
         self._announce(lambda: change.to_event(before.zones, after.zones), before.version)
 
     def store_turn(
@@ -243,7 +237,8 @@ class ActorState:
 
     def replace_with(self, other: ActorState) -> None:
         """Take over what `other` knows, which was read from the store; subscribers stay."""
-        self.current, self.journal, self._ids = other.current, other.journal, None
+        self.current, self.journal = other.current, other.journal
+        self._ids.forget()
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
         """Call `callback` with every later change; returns the token that ends it."""
@@ -311,12 +306,7 @@ class ActorState:
     def _holds(self, message_id: MessageId) -> bool:
         if self._reserved and message_id in self._reserved:
             return True
-        if len(self.zones) <= _FEW:
-            self._ids = None
-            return message_id in map(_id, self.zones)
-        if self._ids is None:
-            self._ids = {record.id for record in self.zones}
-        return message_id in self._ids
+        return self._ids.holds(message_id, self.zones)
 
 
 def wait_for_store(answer: Reply[T]) -> T:

@@ -14,7 +14,13 @@ from typing import Protocol
 from agent_context._context.stored_message import StoredMessage
 from agent_context.messages import Role
 
-__all__ = ["RecordSequence", "legal_cuts", "open_calls", "open_calls_after", "user_turn_starts"]
+__all__ = [
+    "RecordSequence",
+    "find_open_calls",
+    "legal_cuts",
+    "update_open_calls",
+    "user_turn_starts",
+]
 
 
 class RecordSequence(Protocol):
@@ -25,7 +31,7 @@ class RecordSequence(Protocol):
     def __reversed__(self) -> Iterator[StoredMessage]: ...
 
 
-def open_calls(records: RecordSequence) -> tuple[str, ...]:
+def find_open_calls(records: RecordSequence) -> tuple[str, ...]:
     """Ids of the calls since the last user message that a later message may still answer."""
     closed: set[str] = set()
     pending: list[str] = []
@@ -40,7 +46,7 @@ def open_calls(records: RecordSequence) -> tuple[str, ...]:
     return tuple(reversed(pending))
 
 
-def open_calls_after(pending: tuple[str, ...], record: StoredMessage) -> tuple[str, ...]:
+def update_open_calls(pending: tuple[str, ...], record: StoredMessage) -> tuple[str, ...]:
     """What is open once `record` has been said."""
     if record.role is Role.USER:
         return ()
@@ -58,7 +64,7 @@ def legal_cuts(records: RecordSequence, pending: Collection[str] | None = None) 
     `pending` are its open calls, if they are known. Lazy: it costs what is read of it. The last
     value is 0, which cuts nothing.
     """
-    newest = _first_open(records, open_calls(records) if pending is None else pending)
+    newest = _first_open(records, find_open_calls(records) if pending is None else pending)
     for index in _legal_cuts(records, frozenset()):
         if index <= newest:
             yield index

@@ -13,7 +13,7 @@ from itertools import chain
 
 from agent_context._context.persistent_vector import EMPTY, PersistentVector
 from agent_context._context.stored_message import StoredMessage
-from agent_context._context.tool_call_groups import open_calls, open_calls_after
+from agent_context._context.tool_call_groups import find_open_calls, update_open_calls
 from agent_context.errors import IndexOutOfRange
 
 __all__ = ["Zone", "Zones"]
@@ -37,16 +37,18 @@ class Zones:
         immutable: PersistentVector = EMPTY,
         compressed: PersistentVector = EMPTY,
         incremental: PersistentVector = EMPTY,
-        pending: tuple[str, ...] | None = None,
+        open_calls: tuple[str, ...] | None = None,
         *,
-        protects: bool | None = None,
+        has_pinned: bool | None = None,
     ) -> None:
         self.immutable: PersistentVector = immutable
         self.compressed: PersistentVector = compressed
         self.incremental: PersistentVector = incremental
-        self.open_calls: tuple[str, ...] = open_calls(incremental) if pending is None else pending
+        self.open_calls: tuple[str, ...] = (
+            find_open_calls(incremental) if open_calls is None else open_calls
+        )
         """Ids of the tool calls since the last user message that have no result yet."""
-        self._has_pinned = protects
+        self._has_pinned = has_pinned
 
     @property
     def has_pinned(self) -> bool:
@@ -85,14 +87,14 @@ class Zones:
 
     def append(self, record: StoredMessage) -> Zones:
         """With `record` at the end. O(1), whatever the length."""
-        pending = open_calls_after(self.open_calls, record)
+        pending = update_open_calls(self.open_calls, record)
         known = self._has_pinned
         return Zones(
             self.immutable,
             self.compressed,
             self.incremental.append(record),
             pending,
-            protects=known if known is None else known or _is_pinned(record),
+            has_pinned=known if known is None else known or _is_pinned(record),
         )
 
     def extend(self, records: Iterable[StoredMessage]) -> Zones:
@@ -100,14 +102,14 @@ class Zones:
         records = tuple(records)
         if not records:
             return self
-        pending = reduce(open_calls_after, records, self.open_calls)
+        pending = reduce(update_open_calls, records, self.open_calls)
         known = self._has_pinned
         return Zones(
             self.immutable,
             self.compressed,
             self.incremental.extend(records),
             pending,
-            protects=known if known is None else known or any(map(_is_pinned, records)),
+            has_pinned=known if known is None else known or any(map(_is_pinned, records)),
         )
 
     def insert(self, index: int, records: Iterable[StoredMessage]) -> Zones:
@@ -139,7 +141,7 @@ class Zones:
             self.immutable,
             self.compressed,
             self.incremental.head(length),
-            protects=self._has_pinned,
+            has_pinned=self._has_pinned,
         )
 
     def compress(self, compressed: PersistentVector, incremental: PersistentVector) -> Zones:

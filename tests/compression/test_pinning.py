@@ -20,7 +20,7 @@ from agent_context import (
 )
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage, from_message, with_id
-from agent_context._context.tool_call_groups import open_calls
+from agent_context._context.tool_call_groups import find_open_calls
 from agent_context._context.zones import Zones
 from agent_context.compression import CompressionPlan, EvictToolResults, PlanningView, Strategy, pin
 from agent_context.compression.pinning import pinned_indexes
@@ -201,7 +201,7 @@ def test_what_stays_opens_no_call_and_leaves_nobody_alone(
     gone, stays = seen.split(cut)
 
     kept = PersistentVector.of((*stays, *records[cut:]))
-    assert open_calls(kept) == open_calls(PersistentVector.of(records))
+    assert find_open_calls(kept) == find_open_calls(PersistentVector.of(records))
     assert bool(gone) == bool(cut)
     calls = {call for record in stays if record.role == "assistant" for call in record.call_ids}
     results = {call for record in stays if record.role == "tool" for call in record.call_ids}

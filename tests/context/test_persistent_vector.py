@@ -85,7 +85,7 @@ def test_equal_records_that_are_not_the_same_are_not_shared() -> None:
 def test_an_append_keeps_all_full_chunks() -> None:
     vector = PersistentVector.of(POOL * 10)
 
-    assert vector.append(POOL[0])._full is vector._full
+    assert vector.append(POOL[0]).chunks is vector.chunks
 
 
 @given(st.lists(st.integers(0, 3), max_size=100), st.lists(st.integers(0, 3), max_size=100))

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage
 from agent_context._context.tool_call_groups import (
+    find_open_calls,
     legal_cuts,
-    open_calls,
-    open_calls_after,
+    update_open_calls,
     user_turn_starts,
 )
 from agent_context.messages import Role
@@ -88,7 +88,7 @@ def test_open_calls_are_those_that_may_still_be_answered(records: list[StoredMes
         if is_open(records, index, call)
     }
 
-    found = open_calls(records)
+    found = find_open_calls(records)
 
     assert set(found) == expected
     assert len(found) == len(expected)
@@ -100,9 +100,9 @@ def test_open_calls_are_followed_from_message_to_message(records: list[StoredMes
     pending: tuple[str, ...] = ()
 
     for record in records:
-        pending = open_calls_after(pending, record)
+        pending = update_open_calls(pending, record)
 
-    assert pending == open_calls(records)
+    assert pending == find_open_calls(records)
 
 
 def test_an_orphan_does_not_forbid_cuts_and_loosens_no_group() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage, from_message
-from agent_context._context.tool_call_groups import open_calls
+from agent_context._context.tool_call_groups import find_open_calls
 from agent_context._context.zones import Zone, Zones
 from agent_context.compression import pin
 from agent_context.errors import IndexOutOfRange
@@ -24,7 +24,7 @@ def test_open_calls_after_appends_are_those_of_the_whole(records: list[StoredMes
     for record in records:
         zones = zones.append(record)
 
-    assert zones.open_calls == open_calls(records) == zones_of(records).open_calls
+    assert zones.open_calls == find_open_calls(records) == zones_of(records).open_calls
 
 
 @settings(max_examples=300, deadline=None)
@@ -54,7 +54,9 @@ def test_every_edit_knows_what_is_open(
     if at < len(records):
         edited += [zones.remove(at), zones.update(at, user())]
 
-    assert [each.open_calls for each in edited] == [open_calls(each.incremental) for each in edited]
+    assert [each.open_calls for each in edited] == [
+        find_open_calls(each.incremental) for each in edited
+    ]
     assert tuple(zones) == tuple(records)
 
 
