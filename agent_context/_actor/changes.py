@@ -2,9 +2,6 @@
 
 A change plans itself from the command that asks for it, applies itself to the zones, announces
 itself as an event, and encodes and decodes itself as an entry of the log.
-
-An entry's payload is a JSON object. A message in it is its `StoredMessage.to_json_line()`, so that
-it comes back byte for byte; a part of a zone that a change left alone is a pair of old indexes.
 """
 
 from __future__ import annotations
@@ -13,14 +10,24 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol, Self, cast
 
-import msgspec
 import orjson
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from agent_context import events
+from agent_context._actor.payload import (
+    PayloadFields,
+    ZonePatch,
+    decode_patch,
+    decode_record,
+    diff_zone,
+    encode_list,
+    encode_object,
+    encode_zones,
+    patch_zone,
+)
 from agent_context._context.jsonl import load_zones
-from agent_context._context.persistent_vector import EMPTY, PersistentVector
-from agent_context._context.stored_message import StoredMessage, from_line, with_id
+from agent_context._context.persistent_vector import PersistentVector
+from agent_context._context.stored_message import StoredMessage, with_id
 from agent_context._context.zones import Zones
 from agent_context._runtime import reentrancy_scope
 from agent_context.errors import IndexOutOfRange, InvalidOptions, UsageError
@@ -62,9 +69,6 @@ __all__ = [
     "Updated",
     "advance",
     "check_index",
-    "decode_fields",
-    "encode_object",
-    "encode_zones",
     "plan_edit",
     "to_event_seq",
     "to_messages",
@@ -72,9 +76,6 @@ __all__ = [
 
 PendingEvent = partial[Any]
 """An event that lacks only its stamp: conversation, number, versions."""
-
-ZonePatch = tuple[StoredMessage | tuple[int, int], ...]
-"""A zone as new records and runs of its old ones, each from an index up to another."""
 
 EditCommand = (
     Append | Extend | Insert | Update | Remove | Pop | Retain | Clear | Rewind | Restore | FromJsonl
@@ -114,34 +115,6 @@ class PlannedEdit(Struct, frozen=True):
     reply: object
     removed: Iterable[StoredMessage] | None = ()
     """What leaves the zones; None if they are replaced as a whole."""
-
-
-class PayloadFields(Struct):
-    """All fields that a payload may have."""
-
-    parent: str | None = None
-    seq: int = 0
-    at: int | None = None
-    message: Raw = Raw()
-    messages: list[Raw] = []
-    answer: Raw = Raw()
-    index: int = 0
-    to: int = 0
-    kept: list[Raw] = []
-    summary: str | None = None
-    immutable: list[Raw] = []
-    compressed: list[Raw] = []
-    incremental: list[Raw] = []
-
-    def zones(self) -> Zones:
-        """The three zones that the payload holds."""
-        return Zones(_vector(self.immutable), _vector(self.compressed), _vector(self.incremental))
-
-    def records(self) -> tuple[StoredMessage, ...]:
-        """Every message that the payload brings."""
-        several = (*self.messages, *self.immutable, *self.compressed, *self.incremental)
-        lines = map(bytes, (self.message, *several))
-        return tuple(from_line(line) for line in lines if line.startswith(b"{"))
 
 
 class Change(Struct, frozen=True):
@@ -211,7 +184,7 @@ class Appended(Change, frozen=True):
 
     @classmethod
     def decode(cls, fields: PayloadFields, state: ConversationState) -> Self:
-        return cls(_record(fields.message))
+        return cls(decode_record(fields.message))
 
 
 class Extended(Change, frozen=True):
@@ -237,11 +210,11 @@ class Extended(Change, frozen=True):
         return partial(events.Extended, index=len(before.incremental), messages=messages)
 
     def encode(self) -> bytes:
-        return encode_object({}, messages=_encode_list(self.records))
+        return encode_object({}, messages=encode_list(self.records))
 
     @classmethod
     def decode(cls, fields: PayloadFields, state: ConversationState) -> Self:
-        return cls(tuple(map(_record, fields.messages)))
+        return cls(tuple(map(decode_record, fields.messages)))
 
 
 class Inserted(Change, frozen=True):
@@ -275,7 +248,7 @@ class Inserted(Change, frozen=True):
 
     @classmethod
     def decode(cls, fields: PayloadFields, state: ConversationState) -> Self:
-        return cls(fields.index, _record(fields.message))
+        return cls(fields.index, decode_record(fields.message))
 
 
 class Updated(Change, frozen=True):
@@ -302,7 +275,7 @@ class Updated(Change, frozen=True):
 
     @classmethod
     def decode(cls, fields: PayloadFields, state: ConversationState) -> Self:
-        return cls(fields.index, _record(fields.message))
+        return cls(fields.index, decode_record(fields.message))
 
 
 class Removed(Change, frozen=True):
@@ -376,11 +349,11 @@ class Retained(Change, frozen=True):
         return partial(events.Retained, removed=to_messages(removed))
 
     def encode(self) -> bytes:
-        return encode_object({}, kept=_encode_list(self.kept))
+        return encode_object({}, kept=encode_list(self.kept))
 
     @classmethod
     def decode(cls, fields: PayloadFields, state: ConversationState) -> Self:
-        return cls(_patch(fields.kept))
+        return cls(decode_patch(fields.kept))
 
 
 class Cleared(Change, frozen=True):
@@ -489,13 +462,13 @@ class Compressed(Change, frozen=True):
         named = {"summary": self.summary.id} if self.summary else {}
         return encode_object(
             named,
-            compressed=_encode_list(self.compressed),
-            incremental=_encode_list(self.incremental),
+            compressed=encode_list(self.compressed),
+            incremental=encode_list(self.incremental),
         )
 
     @classmethod
     def decode(cls, fields: PayloadFields, state: ConversationState) -> Self:
-        return cls(_patch(fields.compressed), _patch(fields.incremental), None)
+        return cls(decode_patch(fields.compressed), decode_patch(fields.incremental), None)
 
 
 class Loaded(Change, frozen=True):
@@ -579,51 +552,6 @@ def to_messages(records: Iterable[StoredMessage]) -> tuple[Message, ...]:
     return tuple(record.message for record in records)
 
 
-def diff_zone(old: PersistentVector, new: PersistentVector) -> ZonePatch:
-    """`new` in terms of `old`."""
-    if new is old:
-        return ((0, len(old)),) if len(old) else ()
-    places = {id(record): index for index, record in enumerate(old)}
-    items: list[StoredMessage | tuple[int, int]] = []
-    for record in new:
-        place, last = places.get(id(record)), items[-1] if items else None
-        if place is None:
-            items.append(record)
-        elif isinstance(last, tuple) and last[1] == place:
-            items[-1] = (last[0], place + 1)
-        else:
-            items.append((place, place + 1))
-    return tuple(items)
-
-
-def patch_zone(old: PersistentVector, patch: ZonePatch) -> PersistentVector:
-    """The zone that `patch` makes of `old`."""
-    if patch == ((0, len(old)),):
-        return old
-    records: list[StoredMessage] = []
-    for item in patch:
-        records += old.tail(item[0])[: item[1] - item[0]] if isinstance(item, tuple) else (item,)
-    return PersistentVector.of(records) if records else EMPTY
-
-
-def encode_object(fields: Mapping[str, object], **raw: bytes | None) -> bytes:
-    """A JSON object of plain fields and of those whose JSON is there already."""
-    start = orjson.dumps(fields)[:-1]
-    named = (b'"%s":%s' % (name.encode(), value) for name, value in raw.items() if value)
-    return start + (b"," if fields else b"") + b",".join(named) + b"}"
-
-
-def encode_zones(zones: Zones) -> bytes:
-    """The payload that holds three whole zones."""
-    names = ("immutable", "compressed", "incremental")
-    return encode_object({}, **{name: _encode_list(getattr(zones, name)) for name in names})
-
-
-def decode_fields(payload: bytes) -> PayloadFields:
-    """Raises `msgspec.MsgspecError`."""
-    return msgspec.json.decode(payload, type=PayloadFields)
-
-
 def _record_at(context: EditContext, index: int) -> StoredMessage:
     incremental = context.current.zones.incremental
     if not 0 <= check_index(index) < len(incremental):
@@ -634,27 +562,3 @@ def _record_at(context: EditContext, index: int) -> StoredMessage:
 def _missing(before: PersistentVector, after: PersistentVector) -> tuple[StoredMessage, ...]:
     left = {id(record) for record in after}
     return tuple(record for record in before if id(record) not in left)
-
-
-def _encode_list(items: Iterable[StoredMessage | tuple[int, int]]) -> bytes:
-    each = (i.to_json_line() if isinstance(i, StoredMessage) else orjson.dumps(i) for i in items)
-    return b"[" + b",".join(each) + b"]"
-
-
-def _record(raw: Raw) -> StoredMessage:
-    return from_line(bytes(raw))
-
-
-def _vector(raws: list[Raw]) -> PersistentVector:
-    return PersistentVector.of(map(_record, raws)) if raws else EMPTY
-
-
-def _patch(raws: Iterable[Raw]) -> ZonePatch:
-    return tuple(_patch_item(bytes(raw)) for raw in raws)
-
-
-def _patch_item(raw: bytes) -> StoredMessage | tuple[int, int]:
-    if not raw.startswith(b"["):
-        return from_line(raw)
-    start, stop = orjson.loads(raw)
-    return start, stop

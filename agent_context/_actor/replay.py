@@ -15,12 +15,10 @@ from agent_context._actor.changes import (
     CHANGES,
     Change,
     ConversationState,
-    PayloadFields,
     PendingEvent,
     advance,
-    decode_fields,
-    encode_zones,
 )
+from agent_context._actor.payload import PayloadFields, decode_fields, encode_zones
 from agent_context._context.stored_message import StoredMessage
 from agent_context._context.zones import Zones
 from agent_context.errors import StoreCorrupt, UsageError
