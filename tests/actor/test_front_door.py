@@ -13,7 +13,8 @@ from agent_context.errors import InvalidOptions, UsageError
 from agent_context.events import Cancelled, ChangeEvent
 from agent_context.protocol import Len
 from agent_context_backends.scripted import Hold, ScriptedBackend
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_ctrl_c_in_an_ask_cancels_its_turn(talk: Talk, seen: Seen) -> None:
     ctx = talk([hold, "too late"], on_change=seen)
 
     def interrupt() -> None:
-        assert hold.entered.wait(WAIT)
+        wait_for(hold.entered)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
