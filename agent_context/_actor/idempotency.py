@@ -15,7 +15,7 @@ from agent_context._actor.state import ActorState
 from agent_context._runtime import Deferred, Failure, Reply
 from agent_context._validation import check_type
 from agent_context.errors import ConversationBusy, TurnCancelled, UsageError
-from agent_context.messages import Completion
+from agent_context.messages import Completion, Message
 from agent_context.protocol import Append, Extend, Remove, Send, SendStream
 from agent_context.stores.store import Entry, Store
 from agent_context.stream import Channel, Stream
@@ -185,22 +185,31 @@ def _without_stored_question(
 ) -> IdempotentRequest:
     """The request, for a question that a crash left in the zones without an answer.
 
-    If it is the last thing said, it is not said again. If more was said since, it moves to the
-    end: the model answers what is said last.
+    If it is the last thing said, it is not said again. If more was said since, it moves to the end
+    under the ids that it has: the model answers what is said last.
     """
     if question is None or not isinstance(asked, Send | SendStream):
         return asked
     stored = messages_in_entry(question)[-1].id
     incremental = state.zones.incremental
-    index = len(incremental)
-    for record in reversed(incremental):
-        index -= 1
-        if record.id == stored:
-            if index == len(incremental) - 1:
-                return replace(asked, messages=())
-            state.edit(Remove(index))
+    last = next((i for i in reversed(range(len(incremental))) if incremental[i].id == stored), None)
+    if last is None:
+        return asked
+    if last == len(incremental) - 1:
+        return replace(asked, messages=())
+    first = last
+    for message in reversed(asked.messages[:-1]):
+        if first == 0 or not _says_the_same(incremental[first - 1].message, message):
             break
-    return asked
+        first -= 1
+    moved = tuple(incremental[i].message for i in range(first, last + 1))
+    for _ in moved:
+        state.edit(Remove(first))
+    return replace(asked, messages=moved)
+
+
+def _says_the_same(stored: Message, asked: Message) -> bool:
+    return (stored.role, stored.parts) == (asked.role, asked.parts)
 
 
 def _misuse_error(key: str, kind: str) -> UsageError:

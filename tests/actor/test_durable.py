@@ -423,12 +423,16 @@ def test_a_question_with_something_said_behind_it_moves_to_the_end_when_asked_ag
 ) -> None:
     hold = Hold()
     ref = talk([hold, "never"], store=store, id="c")
-    ref.actor_ref.ask(Send(messages=[Message.user("why?")], key="k"), block=False)
+    asked = [Message.user("listen"), Message.user("why?")]
+    ref.actor_ref.ask(Send(messages=asked, key="k"), block=False)
     wait_for(hold.entered)
-    again = talk(["because"], store=store, id="c")
+    again = talk([hold, "never"], store=store, id="c")
     again.ask(Append(Message.user("well?")))
-    again.ask(Send(messages=[Message.user("why?")], key="k"))
-    assert texts(again.ask(Incremental())) == ["well?", "why?", "because"]
+    again.actor_ref.ask(Send(messages=asked, key="k"), block=False)
+    last = talk(["because"], store=store, id="c")
+    last.ask(Append(Message.user("so?")))
+    last.ask(Send(messages=asked, key="k"))
+    assert texts(last.ask(Incremental())) == ["well?", "so?", "listen", "why?", "because"]
     hold.release()
 
 
