@@ -11,7 +11,7 @@ import pykka
 
 from agent_context._runtime import Deferred, Failure, Reply, post
 from agent_context.errors import ConversationClosed
-from agent_context.protocol import Compress, Fork, Send, SendStream
+from agent_context.protocol import Compress, Conditional, Fork, Send, SendStream
 from agent_context.ref import Ask, AskCancelled, Channel, ContextRef, ReadZones
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class HostedChannel(Channel):
     def _check(self, message: Ask[Any] | ReadZones) -> None:
         if self._stopped:
             raise ConversationClosed(f"<conversation {self._id}> was stopped")
-        if self._registry.draining and isinstance(message, _NEW_WORK):
+        asked = message.command if isinstance(message, Conditional) else message
+        if self._registry.draining and isinstance(asked, _NEW_WORK):
             raise self._registry.draining_error()
 
 
