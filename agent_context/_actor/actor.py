@@ -329,7 +329,7 @@ class AgentContext(ErrorBoundary, PoolActor):
             case PrefixChanged():
                 turns.cache_tracker.announce_changed_prefix(report.turn_id, report.report)
             case AskCancelled(asked):
-                asked = asked.command if isinstance(asked, Conditional) else asked
+                asked = _without_condition(asked)
                 keys = self._keys
                 turns.cancel_asked(asked if keys is None else keys.cancel_target(asked))
                 self._compressor().cancel_asked(asked)
@@ -507,6 +507,10 @@ class AgentContext(ErrorBoundary, PoolActor):
 
     def _post(self, report: object) -> bool:
         return post(self.actor_ref, report)
+
+
+def _without_condition(asked: object) -> object:
+    return cast("Conditional[Any]", asked).command if isinstance(asked, Conditional) else asked
 
 
 def _is_ask(message: object) -> bool:
