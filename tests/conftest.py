@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pykka
 import pytest
-from hypothesis import HealthCheck, settings
 
-# How fast examples come says something of the machine, and nothing of what is tested.
-settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+from tests.support.examples import load_profile
+
+load_profile()
 
 
 @pytest.fixture(scope="session")

@@ -51,9 +51,9 @@ from agent_context.stores.store import Write
 from agent_context.wire.repair import repair_history
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.histories import DIALECTS
+from tests.support.waiting import WAIT, wait_for
 from tests.wire.rules import record_faults
 
-WAIT = 20.0
 SYSTEM = Message.system("You are terse.")
 
 Started = Callable[..., tuple[ContextRef, ScriptedBackend]]
@@ -325,7 +325,7 @@ def test_what_is_added_while_compressing_is_kept_and_a_clear_stays_a_clear(
     ctx, _ = started(hold, "Stale.")
     ctx.ask(Extend([*turn("a"), *turn("b")]))
     reply = ctx.actor_ref.ask(Compress(Summarize(keep=2)), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(Clear())
     ctx.ask(Append(Message.user("fresh start")))

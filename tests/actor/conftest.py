@@ -16,9 +16,7 @@ from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.support.postgres import new_store
-
-WAIT = 20.0
-"""Longer than anything here takes: it ends a test that would hang."""
+from tests.support.waiting import WAIT
 
 Talk = Callable[..., ContextRef]
 E = TypeVar("E")

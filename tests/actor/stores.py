@@ -8,7 +8,7 @@ from threading import Event
 from agent_context.errors import StoreError
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Claim, Entry, ForkOrigin, Store, Write
-from tests.actor.conftest import WAIT
+from tests.support.waiting import wait_for
 
 Answers = Sequence[StoreError | None]
 
@@ -96,4 +96,4 @@ class Gate:
 
     def pass_through(self) -> None:
         self.reached.set()
-        assert self._opened.wait(WAIT)
+        wait_for(self._opened)

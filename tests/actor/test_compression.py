@@ -40,8 +40,9 @@ from agent_context.compression import (
 from agent_context.errors import CompressionError, ContextFull, DeadlockError, TurnTimeout
 from agent_context.protocol import Clear, Compressed, Insert, Len
 from agent_context_backends.scripted import Hold, ScriptedBackend
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
 from tests.compression.test_strategies import loop
+from tests.support.waiting import WAIT, wait_for
 
 SYSTEM = Message.system("You are terse.")
 
@@ -150,7 +151,7 @@ def test_what_is_appended_meanwhile_stays(talk: Talk) -> None:
     ctx = talk([hold, "Short."])
     ctx.ask(Extend(chat(8)))
     reply = ctx.actor_ref.ask(Compress(Summarize(keep=2)), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(Append(Message.user("meanwhile")))
     hold.release()
@@ -166,7 +167,7 @@ def test_a_clear_meanwhile_is_not_undone(talk: Talk) -> None:
     ctx = talk([hold, "Stale."])
     ctx.ask(Extend(chat(8)))
     reply = ctx.actor_ref.ask(Compress(Summarize(keep=2)), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(Clear())
     hold.release()
@@ -181,7 +182,7 @@ def test_an_edit_before_the_cut_makes_it_begin_anew(talk: Talk) -> None:
     ctx = talk(backend)
     ctx.ask(Extend(chat(8)))
     reply = ctx.actor_ref.ask(Compress(Summarize(keep=2)), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(Insert(0, Message.user("before everything")))
     hold.release()
@@ -199,7 +200,7 @@ def test_it_is_swapped_in_between_turns(talk: Talk, seen: Seen) -> None:
     )
     ctx.ask(Extend(chat(8)))
     stream = ctx.ask(SendStream(messages=[Message.user("question")]))
-    assert turn.entered.wait(WAIT)
+    wait_for(turn.entered)
     reply = ctx.actor_ref.ask(Compress(Summarize(keep=2)), block=False)
     hold.release()
 
@@ -464,7 +465,7 @@ def test_a_stop_answers_who_waits_for_a_compression(talk: Talk) -> None:
     ctx = talk([hold, "never"])
     ctx.ask(Extend(chat(8)))
     reply = ctx.actor_ref.ask(Compress(Summarize(keep=2)), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.stop()
 
@@ -513,7 +514,7 @@ async def test_a_cancellation_at_any_step_leaves_the_zones_as_they_were(
     await ctx.aask(Extend(chat(40)))
     before = await ctx.aask(ToJsonl())
     task = asyncio.create_task(ctx.aask(Compress()))
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
 
     task.cancel()
 

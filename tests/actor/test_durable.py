@@ -50,8 +50,9 @@ from agent_context.protocol import (
 from agent_context.stores.store import Store
 from agent_context.tools.loop import ToolRound
 from agent_context_backends.scripted import Hold, ScriptedBackend
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
 from tests.actor.stores import Failing, Held, crash
+from tests.support.waiting import WAIT, wait_for
 
 
 def texts(messages: Sequence[Message]) -> list[str]:
@@ -128,7 +129,7 @@ def test_an_answer_comes_when_the_change_is_kept_and_not_before(talk: Talk, seen
     store.writing.shut()
     reply = ref.actor_ref.ask(Append(Message.user("hi")), block=False)
     read = ref.actor_ref.ask(Len(), block=False)
-    assert store.writing.reached.wait(WAIT)
+    wait_for(store.writing.reached)
     assert not reply.done()  # type: ignore[attr-defined]
     assert not read.done()  # type: ignore[attr-defined]
     assert seen.events == []
@@ -144,7 +145,7 @@ def test_the_model_is_not_asked_before_the_turn_is_noted(talk: Talk) -> None:
     ref = talk(backend, store=store, id="c")
     store.writing.shut()
     reply = ref.actor_ref.ask(Send(messages=[Message.user("hi")]), block=False)
-    assert store.writing.reached.wait(WAIT)
+    wait_for(store.writing.reached)
     assert backend.requests == []
     store.writing.open()
     assert reply.get(timeout=WAIT).message.text == "one"
@@ -156,7 +157,7 @@ def test_a_turn_that_a_crash_cut_short_keeps_what_was_noted_and_is_told_of(
     hold = Hold()
     ref = talk([hold, "never"], store=store, id="c")
     ref.actor_ref.ask(Send(messages=[Message.user("hi")]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     again = talk(["two"], store=store, id="c", on_change=seen)
     assert texts(again.ask(Incremental())) == ["hi"]
     (lost,) = seen.wait_for(events.TurnLost)
@@ -170,7 +171,7 @@ def test_a_turn_to_be_discarded_leaves_nothing_after_a_crash(talk: Talk, store: 
     ref = talk([hold, "never"], store=store, id="c")
     discard = SendOptions(on_abort="discard")
     ref.actor_ref.ask(Send(discard, [Message.user("hi")]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     assert talk(store=store, id="c").ask(Incremental()) == ()
     hold.release()
 
@@ -196,7 +197,7 @@ def test_a_crash_while_tools_run_marks_those_whose_effect_is_unknown(
     loop = Loop()
     ref = talk([Message.assistant("", tool_calls=calls)], store=store, id="c")
     ref.actor_ref.ask(Send(messages=[Message.user("go")], loop=loop), block=False)
-    assert loop.hold.entered.wait(WAIT)
+    wait_for(loop.hold.entered)
     ref.ask(Append(Message.user("meanwhile")))
     again = talk(["fine"], store=store, id="c")
     stored = again.ask(Incremental())
@@ -220,7 +221,7 @@ def test_rounds_that_ended_outlive_a_crash_in_a_later_one(talk: Talk, store: Sto
     calls = Message.assistant("", tool_calls=[ToolCall(id="a", name="look")])
     ref = talk([calls, hold, "never"], store=store, id="c")
     ref.actor_ref.ask(Send(messages=[Message.user("go")], loop=Quick()), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     stored = talk(store=store, id="c").ask(Incremental())
     assert [message.text for message in stored] == ["go", "", "seen"]
     hold.release()
@@ -236,7 +237,7 @@ def test_streamed_text_is_noted_while_it_comes(
     hold = Hold()
     ref = talk([[TextDelta("half "), TextDelta("an answer"), hold]], store=store, id="c")
     stream = ref.ask(SendStream(messages=[Message.user("hi")]))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     ref.ask(Append(Message.user("meanwhile")))
     again = talk(store=store, id="c")
     stored = again.ask(Incremental())
@@ -254,7 +255,7 @@ def test_the_owner_before_is_fenced_and_ends(talk: Talk, store: Store, seen: See
     with pytest.raises(Fenced) as raised:
         old.ask(Append(Message.user("lost")))
     assert raised.value.retryable
-    assert old.actor_ref.actor_stopped.wait(WAIT)
+    wait_for(old.actor_ref.actor_stopped)
     with pytest.raises(ConversationClosed):
         old.ask(Len())
     assert texts(new.ask(Incremental())) == ["one"]
@@ -279,7 +280,7 @@ def test_a_turn_whose_answer_could_not_be_kept_fails(talk: Talk) -> None:
     hold = Hold()
     ref = talk([hold, "one", "two"], store=store, id="c")
     reply = ref.actor_ref.ask(Send(messages=[Message.user("hi")]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     store.error = StoreUnavailable("the disk is full")
     hold.release()
     with pytest.raises(StoreUnavailable):
@@ -393,7 +394,7 @@ def test_two_who_ask_with_one_key_at_once_get_one_answer(talk: Talk, store: Stor
         ref.actor_ref.ask(Send(messages=[Message.user("go")], key="k"), block=False)
         for _ in range(3)
     ]
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     hold.release()
     answers = {ask.get(timeout=WAIT).message.id for ask in asks}
     assert len(answers) == 1
@@ -406,7 +407,7 @@ def test_a_question_that_a_crash_left_unanswered_is_not_said_twice(
     hold = Hold()
     ref = talk([hold, "never"], store=store, id="c")
     ref.actor_ref.ask(Send(messages=[Message.user("why?")], key="k"), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     again = talk([hold, "never"], store=store, id="c")
     again.actor_ref.ask(Send(messages=[Message.user("why?")], key="k"), block=False)
     last = talk(["because", "so"], store=store, id="c")
@@ -424,7 +425,7 @@ def test_a_question_with_something_said_behind_it_moves_to_the_end_when_asked_ag
     ref = talk([hold, "never"], store=store, id="c")
     asked = [Message.user("listen"), Message.user("why?")]
     ref.actor_ref.ask(Send(messages=asked, key="k"), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     again = talk([hold, "never"], store=store, id="c")
     again.ask(Append(Message.user("well?")))
     again.actor_ref.ask(Send(messages=asked, key="k"), block=False)

@@ -41,9 +41,9 @@ from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Claim, ForkOrigin
 from agent_context.stores.writer import StoreExecutor
 from agent_context_backends.scripted import Hold
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
 from tests.actor.stores import Failing, Held, crash
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT, wait_for, wait_until
 
 FULL = StoreUnavailable("the disk is full")
 
@@ -129,7 +129,7 @@ def test_one_that_another_process_took_meanwhile_ends(talk: Talk) -> None:
         ref.ask(said("lost"))
     with pytest.raises((OwnedByAnotherProcess, ConversationClosed)):
         ref.ask(Len())
-    assert ref.actor_ref.actor_stopped.wait(WAIT)
+    wait_for(ref.actor_ref.actor_stopped)
 
 
 def test_a_start_does_not_wait_for_ever(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_start_that_could_not_be_kept_lets_go(
     with pytest.raises(StoreUnavailable):
         talk(store=store, id="c")
     store.writing.open()
-    assert released.wait(WAIT)
+    wait_for(released)
     about = store.info("c")
     assert about is not None
     assert about.owner is None
@@ -195,12 +195,12 @@ def test_the_rest_of_a_stream_is_not_paid_for_once_another_owns_the_conversation
     store = MemoryStore()
     ref = talk([[TextDelta("a"), first, TextDelta("b"), TextDelta("c"), last]], store=store, id="c")
     stream = ref.ask(SendStream(messages=[Message.user("hi")]))
-    assert first.entered.wait(WAIT)
+    wait_for(first.entered)
     crash(store)
     first.release()
     with pytest.raises(Fenced):
         list(stream)
-    assert ref.actor_ref.actor_stopped.wait(WAIT)
+    wait_for(ref.actor_ref.actor_stopped)
     last.release()
 
 
@@ -295,7 +295,7 @@ def test_a_compression_that_could_not_be_kept_says_so(talk: Talk) -> None:
     ref.ask(Extend([Message.user(f"{i} " + "word " * 50) for i in range(12)]))
     before = ref.ask(Messages())
     reply = submit(ref, Compress(Summarize(keep=2)))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     store.error = FULL
     hold.release()
     with pytest.raises(StoreUnavailable):
@@ -310,7 +310,7 @@ def test_a_refusal_by_what_was_lost_is_none(talk: Talk) -> None:
     ref.ask(said("x"))
     store.writing.shut()
     ref.tell(Rewind(0))
-    assert store.writing.reached.wait(WAIT)
+    wait_for(store.writing.reached)
     refused = submit(ref, Rewind(1))
     crash(store)
     store.writing.open()

@@ -21,8 +21,9 @@ from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import ForkOrigin, Snapshot, Store
 from agent_context.stores.writer import StoreExecutor
 from agent_context_backends.scripted import Hold
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
 from tests.actor.stores import Failing, Gate, Held
+from tests.support.waiting import WAIT, wait_for
 
 
 def said(text: str) -> Append:
@@ -132,7 +133,7 @@ def test_a_fork_of_a_conversation_whose_turn_runs_has_what_is_stored(
     ref = talk(["one", hold, "two"], store=store, id="c", on_change=seen)
     ref.ask(Send(messages=[Message.user("a")]))
     running = ref.actor_ref.ask(Send(messages=[Message.user("b")]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     fork = ref.ask(Fork())
     hold.release()
     running.get(timeout=WAIT)
@@ -190,10 +191,10 @@ def test_whoever_comes_when_a_change_is_kept_does_not_overtake_who_waited() -> N
     journal.on_committed(slow)
     journal.commit()
     store.writing.open()
-    assert inside.reached.wait(WAIT)
+    wait_for(inside.reached)
     journal.on_committed(second)
     inside.open()
-    assert told.wait(WAIT)
+    wait_for(told)
     assert heard == ["first", "second"]
 
 
@@ -209,7 +210,7 @@ def test_one_that_fails_when_a_change_is_kept_hurts_no_other(
     journal.on_committed(broken)
     journal.on_committed(lambda _: told.set())
     journal.commit()
-    assert told.wait(WAIT)
+    wait_for(told)
     assert "ZeroDivisionError" in caplog.text
 
 

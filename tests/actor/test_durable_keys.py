@@ -31,8 +31,9 @@ from agent_context.protocol import IsEmpty, Len
 from agent_context.ref import submit
 from agent_context.stores.memory import MemoryStore
 from agent_context_backends.scripted import Hold, ScriptedBackend
-from tests.actor.conftest import WAIT, Talk
+from tests.actor.conftest import Talk
 from tests.actor.stores import Failing, Held
+from tests.support.waiting import WAIT, join, wait_for
 
 FULL = StoreUnavailable("the disk is full")
 
@@ -50,7 +51,7 @@ def test_a_key_is_taken_until_its_stream_has_ended(talk: Talk) -> None:
     backend = ScriptedBackend([hold, "one", "two"])
     ref = talk(backend, store=MemoryStore(), id="c")
     first = ref.ask(stream())
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     for again in (stream(), go()):
         with pytest.raises(ConversationBusy, match="'k'"):
             ref.ask(again)
@@ -64,7 +65,7 @@ def test_a_stream_that_is_dropped_frees_its_key(talk: Talk) -> None:
     hold = Hold()
     ref = talk([hold, "never", "two"], store=MemoryStore(), id="c")
     with ref.ask(stream()):
-        assert hold.entered.wait(WAIT)
+        wait_for(hold.entered)
     hold.release()
     assert ref.ask(go()).message.text == "two"
 
@@ -85,7 +86,7 @@ def test_a_key_that_was_given_to_something_else_is_refused(talk: Talk) -> None:
             with pytest.raises(UsageError, match="key"):
                 ref.actor_ref.ask(replace(kinds[other], key=key), timeout=WAIT)
     open_one = ref.actor_ref.ask(go("open"), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     with pytest.raises(UsageError, match="key"):
         ref.ask(Append(Message.user("x"), key="open"))
     hold.release()
@@ -114,7 +115,7 @@ def test_what_steers_with_a_key_is_answered_for_itself(talk: Talk) -> None:
     backend = ScriptedBackend([hold, "one", "two", "three"])
     ref = talk(backend, store=MemoryStore(), id="c")
     asks = [ref.actor_ref.ask(go(None), block=False)]
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     asks += [ref.actor_ref.ask(go(k, on_busy="steer"), block=False) for k in ("a", "b")]
     assert ref.ask(Len()) == 0  # behind the look-ups' start
     hold.release()
@@ -129,7 +130,7 @@ def test_a_stop_answers_who_waits_for_a_look_up(talk: Talk) -> None:
     ref = talk(store=store, id="c")
     store.finding.shut()
     asked = ref.actor_ref.ask(Append(Message.user("x"), key="k"), block=False)
-    assert store.finding.reached.wait(WAIT)
+    wait_for(store.finding.reached)
     ref.stop()
     with pytest.raises(ConversationClosed):
         asked.get(timeout=WAIT)
@@ -141,12 +142,12 @@ def test_a_stop_leaves_the_answer_to_who_waits_for_a_commit(talk: Talk) -> None:
     ref = talk(store=store, id="c")
     store.writing.shut()
     asked = submit(ref, Append(Message.user("x"), key="k"))
-    assert store.writing.reached.wait(WAIT)
+    wait_for(store.writing.reached)
     stopping = Thread(target=ref.stop)
     stopping.start()
-    assert ref.actor_ref.actor_stopped.wait(WAIT)
+    wait_for(ref.actor_ref.actor_stopped)
     store.writing.open()
-    stopping.join(WAIT)
+    join(stopping)
     entry = store.find_by_key("c", "k")
     assert entry is not None
     assert asked.get(timeout=WAIT) in entry.payload.decode()
@@ -157,7 +158,7 @@ def test_a_look_up_that_was_under_way_when_all_was_lost_does_nothing(talk: Talk)
     ref = talk(store=store, id="c")
     store.finding.shut()
     asked = ref.actor_ref.ask(Append(Message.user("x"), key="k"), block=False)
-    assert store.finding.reached.wait(WAIT)
+    wait_for(store.finding.reached)
     failing = StoreUnavailable("the disk is full")
     write = store.write
     store.write = lambda batch: [failing] * len(batch)  # type: ignore[method-assign]
@@ -199,7 +200,7 @@ async def test_who_leaves_does_not_take_the_answer_from_others(talk: Talk) -> No
     backend = ScriptedBackend([hold, "one"])
     ref = talk(backend, store=MemoryStore(), id="c")
     first = asyncio.create_task(ref.aask(go()))
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
     second = asyncio.create_task(ref.aask(go()))
     await asyncio.sleep(0)
     await ref.aask(Len())
@@ -215,7 +216,7 @@ async def test_who_leaves_alone_cancels_the_turn(talk: Talk) -> None:
     hold = Hold()
     ref = talk([hold, "one", "two"], store=MemoryStore(), id="c")
     first = asyncio.create_task(ref.aask(go()))
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
     first.cancel()
     with pytest.raises((asyncio.CancelledError, TurnCancelled)):
         await first
@@ -229,7 +230,7 @@ async def test_a_question_that_is_given_up_while_its_key_is_looked_up_is_never_a
     store.finding.shut()
     given_up = Send(messages=[Message.user("given up")], key="k")
     asking = asyncio.create_task(ref.aask(given_up))
-    assert await asyncio.to_thread(store.finding.reached.wait, WAIT)
+    await asyncio.to_thread(wait_for, store.finding.reached)
     asking.cancel()
     await asyncio.wait([asking])
     await ref.aask(IsEmpty())
@@ -246,7 +247,7 @@ async def test_asking_again_just_after_cancelling_is_answered(talk: Talk) -> Non
         hold = Hold()
         ref = talk(ScriptedBackend([hold, "first", "second"]), store=MemoryStore(), id="c")
         first = asyncio.create_task(ref.aask(go("k")))
-        assert await asyncio.to_thread(hold.entered.wait, WAIT)
+        await asyncio.to_thread(wait_for, hold.entered)
         first.cancel()
 
         again = asyncio.create_task(ref.aask(go("k")))

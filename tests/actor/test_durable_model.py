@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -27,8 +27,9 @@ from agent_context.protocol import Ask, Clear, Len, Pop, Restore, Rewind
 from agent_context.ref import submit
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Write
-from tests.actor.conftest import WAIT
 from tests.host.model import TOOLS, Echo, model
+from tests.support.examples import examples
+from tests.support.waiting import WAIT
 
 WORDS = st.sampled_from(["red", "green", "blue"])
 KEYS = st.sampled_from(["k1", "k2", "k3"])
@@ -251,11 +252,8 @@ class Course(RuleBasedStateMachine):
         again.stop()
 
 
-Course.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+Course.TestCase.settings = examples(
+    0.6, stateful_step_count=20, allow=[HealthCheck.filter_too_much]
 )
 
 TestCourse = Course.TestCase

@@ -27,9 +27,9 @@ from agent_context.protocol import Clear, Len, Pop
 from agent_context.stores.memory import MemoryStore
 from agent_context.tools.loop import ToolRound
 from agent_context_backends.scripted import Hold
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
 from tests.actor.stores import Held, crash
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT, wait_for, wait_until
 
 CALL = Message.assistant("", tool_calls=[ToolCall(id="a", name="pay")])
 
@@ -73,7 +73,7 @@ def test_what_a_crashed_turn_left_stands_at_the_end_if_what_it_answered_is_gone(
     ref = talk([hold, "never"], store=store, id="c")
     ref.ask(Extend([Message.user("a"), Message.user("b")]))
     ref.actor_ref.ask(Send(messages=[Message.user("hi")]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     ref.ask(Pop())
     assert texts(talk(store=store, id="c").ask(Incremental())) == ["a", "hi"]
     hold.release()
@@ -84,7 +84,7 @@ def test_what_a_turn_left_stands_at_the_end_if_all_else_is_gone(talk: Talk) -> N
     ref = talk([hold, "one"])
     ref.ask(Append(Message.user("a")))
     reply = ref.actor_ref.ask(Send(messages=[Message.user("hi")]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     ref.ask(Clear())
     ref.ask(Append(Message.user("b")))
     hold.release()
@@ -106,10 +106,10 @@ def test_a_turn_that_is_cancelled_while_its_round_is_kept_stores_the_round_once(
 
     ref = talk([CALL, "never"], store=store, id="c", on_change=seen)
     reply = ref.actor_ref.ask(Send(messages=[Message.user("go")], loop=Loop()), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     store.writing.shut()
     hold.release()
-    assert store.writing.reached.wait(WAIT)  # the result is noted
+    wait_for(store.writing.reached)  # the result is noted
     actor: Any = ref.actor_ref._actor_weakref()
     wait_until(lambda: len(actor._state.zones) == 3)
     running = actor._turns.running
@@ -133,7 +133,7 @@ def test_a_result_that_comes_while_its_round_is_kept_is_not_kept_twice(talk: Tal
     assert loop.done is not None
     loop.done(Message.tool("a", "paid again"))
     store.writing.open()
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     ref.ask(Append(Message.user("behind the note")))
     again = talk(store=store, id="c").ask(Incremental())
     assert texts(again) == ["go", "", "paid", "behind the note"]
@@ -144,7 +144,7 @@ def test_turns_that_waited_at_a_crash_were_never_asked(talk: Talk, seen: Seen) -
     store, hold = MemoryStore(), Hold()
     ref = talk([hold, "never"], store=store, id="c")
     ref.actor_ref.ask(Send(messages=[Message.user("first")]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     ref.actor_ref.ask(Send(messages=[Message.user("second")]), block=False)
     assert ref.ask(Len()) == 0
     again = talk(store=store, id="c", on_change=seen)
@@ -162,7 +162,7 @@ def test_what_arrived_and_is_no_text_does_not_keep_others_from_the_end(
     ref = talk([[TextDelta("\ud800"), hold]], **config)
     stream = ref.ask(SendStream(messages=[Message.user("hi")]))
     waiting = ref.actor_ref.ask(Send(messages=[Message.user("hi")]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     ref.stop()
     with pytest.raises(ConversationClosed):
         waiting.get(timeout=WAIT)

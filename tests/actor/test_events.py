@@ -33,7 +33,8 @@ from agent_context.protocol import (
     Unsubscribe,
     Update,
 )
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
+from tests.support.waiting import join, wait_for
 
 
 def user(text: str) -> Message:
@@ -137,7 +138,7 @@ def test_a_subscriber_that_raises_hurts_nobody(talk: Talk, seen: Seen) -> None:
 
 def test_a_subscriber_that_hangs_holds_up_nobody(talk: Talk, seen: Seen) -> None:
     stuck = threading.Event()
-    ctx = talk(on_change=lambda _: stuck.wait(WAIT))
+    ctx = talk(on_change=lambda _: wait_for(stuck))
     ctx.ask(Subscribe(seen))
 
     for n in range(100):
@@ -198,7 +199,7 @@ def test_a_stop_waits_until_subscribers_have_had_everything(talk: Talk) -> None:
     gate = threading.Event()
 
     def slow(event: ChangeEvent) -> None:
-        gate.wait(WAIT)
+        wait_for(gate)
         got.append(event)
 
     ctx = talk(on_change=slow)
@@ -214,7 +215,7 @@ def test_a_stop_waits_until_subscribers_have_had_everything(talk: Talk) -> None:
 
 def test_a_stop_does_not_wait_for_a_subscriber_that_hangs(talk: Talk) -> None:
     stuck = threading.Event()
-    ctx = talk(on_change=lambda _: stuck.wait(WAIT))
+    ctx = talk(on_change=lambda _: wait_for(stuck))
     ctx.ask(Append(user("a")))
 
     ctx.stop(timeout=0.2)
@@ -235,7 +236,7 @@ def test_a_callback_may_stop_its_conversation(talk: Talk) -> None:
 
     ctx.tell(Append(user("enough")))
 
-    assert stopped.wait(WAIT)
+    wait_for(stopped)
 
 
 def test_many_may_stop_a_conversation_at_once(talk: Talk) -> None:
@@ -245,8 +246,7 @@ def test_many_may_stop_a_conversation_at_once(talk: Talk) -> None:
 
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(WAIT)
+    join(*threads)
 
     assert not any(thread.is_alive() for thread in threads)
     with pytest.raises(ConversationClosed):

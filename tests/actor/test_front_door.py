@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +14,8 @@ from agent_context.errors import InvalidOptions, UsageError
 from agent_context.events import Cancelled, ChangeEvent
 from agent_context.protocol import Len
 from agent_context_backends.scripted import Hold, ScriptedBackend
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize(
@@ -63,12 +65,21 @@ def test_a_subscriber_that_would_have_to_be_awaited_is_refused(
         talk().ask(Subscribe(callback))  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Has SIGINT raise `KeyboardInterrupt`, in processes too that were told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_an_ask_cancels_its_turn(talk: Talk, seen: Seen) -> None:
     hold = Hold()
     ctx = talk([hold, "too late"], on_change=seen)
 
     def interrupt() -> None:
-        assert hold.entered.wait(WAIT)
+        wait_for(hold.entered)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()

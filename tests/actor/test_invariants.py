@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context import (
@@ -94,7 +94,6 @@ def done(ctx: ContextRef, edit: Ask[Any]) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(edits, max_size=12))
 def test_the_zones_keep_their_laws_whatever_is_said(said: list[Ask[Any]]) -> None:
     seen = Seen()
@@ -112,7 +111,6 @@ def test_the_zones_keep_their_laws_whatever_is_said(said: list[Ask[Any]]) -> Non
     ctx.stop()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(edits, max_size=12))
 def test_the_log_and_a_snapshot_each_make_the_same_conversation(said: list[Ask[Any]]) -> None:
     store = MemoryStore()
@@ -145,7 +143,6 @@ def _everything_was_announced(ctx: ContextRef, seen: Seen) -> None:
     assert replayed(seen.events) == (list(ctx.ask(Compressed())), [])
 
 
-@settings(max_examples=60, deadline=None)
 @given(histories, st.lists(strategies, max_size=2))
 def test_export_import_export_is_the_identity(records: Any, compressed_by: list[Strategy]) -> None:
     ctx = started()
@@ -162,7 +159,6 @@ def test_export_import_export_is_the_identity(records: Any, compressed_by: list[
     copy.stop()
 
 
-@settings(max_examples=100, deadline=None)
 @given(histories, strategies)
 def test_no_compression_orphans_a_result_or_touches_the_immutable_zone(
     records: Any, strategy: Strategy

@@ -35,6 +35,7 @@ from agent_context.protocol import CacheReport, Rewind, Update
 from agent_context.stream_events import TextDelta
 from agent_context_backends.scripted import Hold, ScriptedBackend, ScriptItem
 from tests.actor.conftest import Seen, Talk
+from tests.support.waiting import wait_for
 
 RULE = CachePolicy(ratio=0.1, min_tokens=100, price=2.0)
 LONG = Message.user("It rains again, as it has rained for a week. " * 200)
@@ -263,7 +264,7 @@ def test_a_turn_that_was_cut_short_and_kept_is_compared_with(talk: Talk, seen: S
     hold = Hold()
     ctx = talk(model([[TextDelta("Well, "), hold]]), on_change=seen)
     stream = ctx.ask(SendStream(messages=[LONG]))
-    assert hold.entered.wait(20)
+    wait_for(hold.entered)
     ctx.ask(Cancel())
     with pytest.raises(TurnCancelled):
         list(stream)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_context import (
@@ -142,7 +142,6 @@ def sent(ctx: ContextRef, server: Server, said: list[Message], chosen: dict[str,
 
 
 @pytest.mark.parametrize("kind", BACKENDS, ids=lambda kind: str(kind.vendor))
-@settings(max_examples=60, deadline=None)
 @example(
     [
         ("send", [("calls", ["a"])], {}),

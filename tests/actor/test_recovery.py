@@ -15,9 +15,9 @@ from agent_context.errors import AskTimeout, ConversationClosed, StoreError, Sto
 from agent_context.protocol import Len
 from agent_context.stores.store import Write
 from agent_context_backends.scripted import ScriptedBackend
-from tests.actor.conftest import WAIT, Talk
+from tests.actor.conftest import Talk
 from tests.actor.stores import Held
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT, join, wait_for, wait_until
 
 
 class Breaks(Held):
@@ -128,10 +128,10 @@ def test_a_stop_does_not_wait_for_it(talk: Talk) -> None:
     stopping = Thread(target=lambda: ref.stop(timeout=0.1))
     stopping.start()
 
-    assert failed.wait(WAIT)
+    wait_for(failed)
     store.claiming.open()
-    asking.join(WAIT)
-    stopping.join(WAIT)
+    join(asking)
+    join(stopping)
 
 
 async def test_cancelling_an_ask_that_waits_is_harmless(talk: Talk) -> None:

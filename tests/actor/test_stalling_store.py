@@ -8,7 +8,6 @@ from itertools import repeat
 from typing import Any
 
 import pykka
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -17,8 +16,9 @@ from agent_context.backend import Request
 from agent_context.errors import AskTimeout, ConversationClosed, StoreError, TurnCancelled
 from agent_context.protocol import Ask
 from agent_context_backends.scripted import ScriptedBackend
-from tests.actor.conftest import WAIT
 from tests.actor.stores import Held
+from tests.support.examples import examples
+from tests.support.waiting import WAIT
 
 BRIEFLY = 0.02
 """Seconds that are waited for a store that has stalled."""
@@ -114,10 +114,5 @@ class Course(RuleBasedStateMachine):
         pykka.ActorRegistry.stop_all(timeout=WAIT)
 
 
-Course.TestCase.settings = settings(
-    max_examples=40,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+Course.TestCase.settings = examples(0.4, stateful_step_count=25)
 TestCourse = Course.TestCase

@@ -34,7 +34,8 @@ from agent_context.protocol import CacheReport
 from agent_context.stream_events import ToolRoundFinished
 from agent_context.tools.loop import ToolRound
 from agent_context_backends.scripted import Hold, ScriptedBackend
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
+from tests.support.waiting import WAIT, wait_for
 
 
 def calls(*names: str) -> Message:
@@ -156,7 +157,7 @@ def test_what_steers_joins_at_the_next_round(talk: Talk) -> None:
     backend = ScriptedBackend([calls("a"), "done"])
     ref = talk(backend)
     stream = ref.ask(SendStream(messages=[Message.user("go")], loop=Slow()))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     steer = SendOptions(on_busy="steer")
     steered = ref.actor_ref.ask(Send(steer, [Message.user("hurry")]), block=False)
     ref.ask(Incremental())
@@ -171,7 +172,7 @@ def test_what_is_appended_meanwhile_stays_behind_the_turn(talk: Talk) -> None:
     hold = Hold()
     ref = talk([calls("a"), hold, "done"])
     stream = ref.ask(SendStream(messages=[Message.user("go")], loop=Answers()))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     ref.ask(Append(Message.user("later")))
     hold.release()
     list(stream)
@@ -184,7 +185,7 @@ def test_cancelling_while_tools_run_keeps_what_is_known_and_answers_the_rest(
     loop = Stuck()
     ref = talk([calls("a", "b")], on_change=seen)
     reply = ref.actor_ref.ask(Send(messages=[Message.user("go")], loop=loop), block=False)
-    assert loop.hold.entered.wait(WAIT)
+    wait_for(loop.hold.entered)
     assert ref.ask(Cancel())
     with pytest.raises(TurnCancelled):
         reply.get(timeout=WAIT)
@@ -210,7 +211,7 @@ def test_discarding_drops_the_open_round_and_keeps_the_rounds_before(talk: Talk)
     ref = talk([calls("a"), calls("b")])
     options = SendOptions(on_abort="discard")
     reply = ref.actor_ref.ask(Send(options, [Message.user("go")], loop=loop), block=False)
-    assert loop.hold.entered.wait(WAIT)
+    wait_for(loop.hold.entered)
     ref.ask(Cancel())
     with pytest.raises(TurnCancelled):
         reply.get(timeout=WAIT)
@@ -348,7 +349,7 @@ def test_rounds_are_announced_as_they_are_stored(talk: Talk, seen: Seen) -> None
     ref = talk([calls("a"), hold, "done"])
     ref.ask(Subscribe(seen))
     stream = ref.ask(SendStream(messages=[Message.user("go")], loop=Answers()))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     ref.ask(Incremental())
     assert texts(ref.ask(Incremental())) == ["go", "a", "seen a"]
     hold.release()

@@ -46,7 +46,8 @@ from agent_context.errors import (
 from agent_context.protocol import Len, Pop
 from agent_context.stream_events import UsageReported
 from agent_context_backends.scripted import Hold, ScriptedBackend
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
+from tests.support.waiting import WAIT, join, wait_for
 
 HELLO = Message.user("Hello")
 
@@ -413,7 +414,7 @@ def test_a_conversation_answers_reads_and_edits_while_a_turn_runs(talk: Talk) ->
     ctx = talk([hold, "Done."])
     ctx.ask(Append(HELLO))
     stream = ctx.ask(SendStream(messages=[Message.user("turn")]))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(Append(Message.user("meanwhile")))
     during = texts(ctx)
@@ -429,7 +430,7 @@ def test_what_a_turn_was_built_on_may_go_while_it_runs(talk: Talk) -> None:
     ctx = talk([hold, "Done."])
     ctx.ask(Append(HELLO))
     stream = ctx.ask(SendStream())
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(Pop())
     hold.release()
@@ -444,7 +445,7 @@ def test_turns_queue_and_never_interleave(talk: Talk) -> None:
     ctx = talk(backend)
 
     streams = [ctx.ask(SendStream(messages=[Message.user(str(n))])) for n in (1, 2, 3)]
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     hold.release()
     for stream in streams:
         list(stream)
@@ -457,7 +458,7 @@ def test_reject_says_that_the_conversation_is_busy(talk: Talk) -> None:
     hold = Hold()
     ctx = talk([hold, "first"])
     stream = ctx.ask(SendStream(messages=[HELLO]))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     with pytest.raises(ConversationBusy):
         ctx.ask(Send(SendOptions(on_busy="reject"), messages=[HELLO]))
@@ -487,7 +488,7 @@ def test_what_steers_joins_one_model_call(talk: Talk) -> None:
     backend = ScriptedBackend([hold, "first", "both"])
     ctx = talk(backend)
     running = ctx.ask(SendStream(messages=[HELLO]))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     steer = SendOptions(on_busy="steer")
     replies = [
         ctx.actor_ref.ask(Send(steer, messages=[Message.user(text)]), block=False)
@@ -539,7 +540,7 @@ def test_a_cancelled_send_stores_nothing(talk: Talk) -> None:
     hold = Hold()
     ctx = talk([hold, "never"])
     reply = ctx.actor_ref.ask(Send(messages=[HELLO]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(Cancel())
 
@@ -659,7 +660,7 @@ async def test_cancelling_the_task_cancels_the_turn(talk: Talk, seen: Seen) -> N
     hold = Hold()
     ctx = talk([hold, "never"], on_change=seen)
     task = asyncio.create_task(ctx.aask(Send(messages=[HELLO])))
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
 
     task.cancel()
 
@@ -695,8 +696,7 @@ def test_two_threads_that_send_at_once_get_whole_turns(talk: Talk) -> None:
             ctx.ask(Send(messages=[Message.user(f"{name}{n}")]))
 
     threads = [in_thread(lambda name=name: say(name)) for name in "ab"]  # type: ignore[misc]
-    for thread in threads:
-        thread.join(WAIT)
+    join(*threads)
 
     said = texts(ctx)
     assert [f"re {text}" for text in said[::2]] == said[1::2]

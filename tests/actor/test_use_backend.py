@@ -34,7 +34,8 @@ from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from agent_context_backends.zhipu import ZhipuBackend
-from tests.actor.conftest import WAIT, Seen, Talk
+from tests.actor.conftest import Seen, Talk
+from tests.support.waiting import WAIT, wait_for
 from tests.wire.rules import deepseek_refuses, faults
 
 HELLO = Message.user("Hello")
@@ -89,7 +90,7 @@ def test_a_running_turn_ends_with_the_old_and_waiting_ones_take_the_new(talk: Ta
     old, new = ScriptedBackend([hold, "Old."]), ScriptedBackend(["New."])
     ctx = talk(old, options=SendOptions(model="old"))
     running = ctx.actor_ref.ask(Send(messages=[HELLO]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     waiting = ctx.actor_ref.ask(
         Send(SendOptions(model="old-2", effort="high"), messages=[HELLO]), block=False
     )
@@ -124,7 +125,7 @@ def test_a_compression_asks_the_backend_that_it_began_with(talk: Talk) -> None:
     ctx = talk(old)
     ctx.ask(Extend([Message.user("It rains again. " * 30) for _ in range(6)]))
     work = ctx.actor_ref.ask(Compress(Summarize(keep=1)), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(UseBackend(new))
     hold.release()
@@ -142,7 +143,7 @@ def test_a_compression_ahead_of_need_asks_the_backend_of_its_turn(talk: Talk, se
     ctx = talk(old, options=options, compression=Summarize(keep=1), on_change=seen)
     ctx.ask(Extend([Message.user("It rains again. " * 30) for _ in range(6)]))
     turn = ctx.actor_ref.ask(Send(messages=[HELLO]), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
 
     ctx.ask(UseBackend(new))
     hold.release()

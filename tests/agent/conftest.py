@@ -11,9 +11,6 @@ from agent_context.backend import Request
 from agent_context.providers import ContextResult, SessionContext
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 
-WAIT = 20.0
-"""Longer than anything here takes: it ends a test that would hang."""
-
 
 def agent_of(script: Iterable[ScriptItem] | ScriptedBackend = (), **described: Any) -> Agent:
     backend = script if isinstance(script, ScriptedBackend) else ScriptedBackend(script)

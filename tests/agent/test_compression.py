@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context import (
@@ -38,6 +38,7 @@ from agent_context.providers import (
 from agent_context.providers.compression import ModelTokenCounter, compress, input_budget
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts
+from tests.support.examples import examples
 
 SMALL = ModelFacts(context_window=1_000, max_output=200)
 
@@ -426,7 +427,7 @@ STRATEGIES: list[Strategy] = [SlidingWindow(1), TokenBudget(), EvictToolResults(
 
 @pytest.mark.behaviour(99)
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: type(strategy).__name__)
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(kinds=KINDS, budget=st.integers(0, 300))
 async def test_what_goes_out_is_never_empty_and_answers_every_call(
     strategy: Strategy, kinds: list[str], budget: int

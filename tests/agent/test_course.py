@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context import (
@@ -52,6 +52,7 @@ from agent_context.tools import tool
 from agent_context.wire.repair import repair_history
 from agent_context_backends.scripted import ScriptedBackend
 from tests.histories import DIALECTS
+from tests.support.examples import examples
 from tests.wire.rules import record_faults
 from tests.wire.test_vendor_rules import refusals
 
@@ -272,7 +273,6 @@ async def through(store: Store, course: list[tuple[str, Any]]) -> None:
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=60, deadline=None)
 @given(steps)
 def test_any_course_is_kept_as_it_was_lived(course: list[tuple[str, Any]]) -> None:
     pytest.importorskip("deepseek_recipe")
@@ -281,7 +281,7 @@ def test_any_course_is_kept_as_it_was_lived(course: list[tuple[str, Any]]) -> No
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=20, deadline=None)
+@examples(0.2)
 @given(steps)
 def test_any_course_is_kept_in_a_file(course: list[tuple[str, Any]]) -> None:
     pytest.importorskip("deepseek_recipe")

@@ -19,7 +19,8 @@ from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.tools import tool
 from agent_context_backends.scripted import Hold
-from tests.agent.conftest import WAIT, Gives, agent_of, calls, sent, texts
+from tests.agent.conftest import Gives, agent_of, calls, sent, texts
+from tests.support.waiting import WAIT, wait_for
 
 
 @pytest.mark.behaviour(93)
@@ -61,7 +62,7 @@ def test_a_program_that_ends_in_the_middle_of_a_run_tells_its_providers(stream: 
     async def main() -> None:
         run = agent.run("hello", stream=True).get_final_response() if stream else agent.run("hello")
         tasks.append(asyncio.create_task(run))
-        await asyncio.to_thread(hold.entered.wait, WAIT)
+        await asyncio.to_thread(wait_for, hold.entered)
 
     asyncio.run(main())
 
@@ -108,7 +109,7 @@ async def test_a_reader_that_is_cancelled_ends_the_run() -> None:
             pass
 
     reader = asyncio.create_task(read())
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
     reader.cancel()
     await asyncio.wait([reader])
     await agent.drain()
@@ -124,7 +125,7 @@ async def test_who_is_cancelled_while_waiting_for_a_turn_leaves_the_queue() -> N
     agent = agent_of([hold, "1", "3"])
     session = agent.create_session()
     runs = [asyncio.create_task(agent.run(text, session=session)) for text in "abc"]
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
     runs[1].cancel()
     await asyncio.wait([runs[1]])
 
@@ -366,7 +367,7 @@ async def test_a_conversation_that_a_store_keeps_has_one_session() -> None:
     one = agent_of([hold, "1"], store=store)
     other = agent_of(["2"], store=store)
     run = asyncio.create_task(one.run("a", session=one.create_session("s")))
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
 
     later = asyncio.create_task(other.run("b", session=other.create_session("s")))
     hold.release()

@@ -47,7 +47,8 @@ from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.scripted import Hold
 from agent_context_backends.zhipu import ZhipuBackend
-from tests.agent.conftest import WAIT, agent_of, calls, requests, sent, texts
+from tests.agent.conftest import agent_of, calls, requests, sent, texts
+from tests.support.waiting import WAIT, wait_for
 from tests.wire.rules import deepseek_refuses, faults
 
 pay = tool(lambda: "paid", name="pay", description="Pay.", approval="require")
@@ -120,7 +121,7 @@ async def test_a_compression_and_a_run_are_not_in_each_others_way(store: Store) 
         await agent.run(text, session=session)
     assert session.conversation is not None
     compression = asyncio.create_task(session.conversation.aask(Compress(Summarize(keep=2))))
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
 
     response = await agent.run("c", session=session)
     hold.release()
@@ -139,7 +140,7 @@ async def test_a_stream_that_is_cut_short_leaves_its_turn_whole(store: Store, en
     session = agent.create_session("s")
     stream = agent.run("go", session=session, stream=True)
     task = asyncio.create_task(stream.get_final_response())
-    await asyncio.to_thread(hold.entered.wait, WAIT)
+    await asyncio.to_thread(wait_for, hold.entered)
 
     if end == "crash":
         crash(store)

@@ -40,6 +40,7 @@ from agent_context.sessions.session import count_shared_links
 from agent_context.stream_events import UsageReported
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.agent.conftest import Gives, agent_of, calls, requests, says, sent, texts
+from tests.support.waiting import wait_for
 
 
 def look(where: str = "here") -> str:
@@ -347,7 +348,7 @@ async def test_a_cancelled_run_tells_each_provider_once(stream: bool) -> None:
     session = agent.create_session()
 
     task = asyncio.create_task(ended(agent, "hello", stream=stream, session=session))
-    await asyncio.to_thread(hold.entered.wait, 20)
+    await asyncio.to_thread(wait_for, hold.entered)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -403,7 +404,7 @@ async def test_runs_of_one_session_go_in_order_and_others_beside_them() -> None:
     agent = agent_of([hold, "1", "other", "2", "3"])
     session = agent.create_session()
     runs = [asyncio.create_task(agent.run(text, session=session)) for text in ("a", "b", "c")]
-    await asyncio.to_thread(hold.entered.wait, 20)
+    await asyncio.to_thread(wait_for, hold.entered)
 
     other = await agent.run("x")
     hold.release()
@@ -419,7 +420,7 @@ async def test_a_run_may_refuse_to_wait() -> None:
     agent = agent_of([hold, "1"])
     session = agent.create_session()
     first = asyncio.create_task(agent.run("a", session=session))
-    await asyncio.to_thread(hold.entered.wait, 20)
+    await asyncio.to_thread(wait_for, hold.entered)
 
     with pytest.raises(ConversationBusy, match="has a run already"):
         await agent.run("b", session=session, options=SendOptions(on_busy="reject"))

@@ -17,6 +17,7 @@ from agent_context.stream_events import (
 )
 from agent_context.testing import request_of
 from agent_context_backends.scripted import Hold, ScriptedBackend, ScriptEnded
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -126,7 +127,7 @@ async def test_the_end_of_the_script_is_an_error() -> None:
 async def test_a_hold_stops_the_next_answer_until_released() -> None:
     hold = Hold()
     task = asyncio.create_task(asked(ScriptedBackend([hold, "late"])))
-    await asyncio.to_thread(hold.entered.wait, 5)
+    await asyncio.to_thread(wait_for, hold.entered)
     assert not task.done()
 
     threading.Thread(target=hold.release).start()
@@ -141,7 +142,7 @@ async def test_a_hold_among_events_stops_the_stream_there() -> None:
     stream = backend.send_stream(request_of(backend))
     assert await anext(stream) == TextDelta("a")
     rest = asyncio.ensure_future(anext(stream))
-    await asyncio.to_thread(hold.entered.wait, 5)
+    await asyncio.to_thread(wait_for, hold.entered)
     assert not rest.done()
 
     hold.release()
@@ -152,7 +153,7 @@ async def test_a_hold_among_events_stops_the_stream_there() -> None:
 async def test_a_held_answer_can_be_cancelled() -> None:
     hold = Hold()
     task = asyncio.create_task(asked(ScriptedBackend([hold, "never"])))
-    await asyncio.to_thread(hold.entered.wait, 5)
+    await asyncio.to_thread(wait_for, hold.entered)
 
     task.cancel()
 

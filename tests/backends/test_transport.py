@@ -11,6 +11,7 @@ import pytest
 from agent_context_backends._transport import AiohttpTransport
 from tests.support.loops import IoThread
 from tests.support.sse_server import CUT, STALL, Reply, SseServer, in_thread, json_reply
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -154,7 +155,7 @@ def test_connections_of_a_loop_that_runs_elsewhere_are_closed_too() -> None:
 
         asyncio.run(transport.aclose())
 
-        assert server.idle.wait(5)
+        wait_for(server.idle)
 
 
 def test_a_loop_that_is_gone_is_forgotten() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context import (
@@ -30,6 +30,7 @@ from agent_context.wire.rendering import render
 from agent_context_backends.scripted import ScriptedBackend
 from tests.compression.test_strategies import loop
 from tests.histories import DIALECTS, ITEM_DIALECTS, histories
+from tests.support.examples import examples
 
 STRATEGIES: list[Strategy] = [
     Summarize(keep=2),
@@ -187,7 +188,7 @@ def marked_histories(draw: st.DrawFn) -> list[StoredMessage]:
     return records
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(marked_histories(), st.sampled_from(STRATEGIES), st.integers(1, 6_000))
 def test_what_stays_opens_no_call_and_leaves_nobody_alone(
     records: list[StoredMessage], strategy: Strategy, budget: int

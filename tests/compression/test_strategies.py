@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context import Message, SlidingWindow, Summarize, TokenBudget
@@ -22,6 +22,7 @@ from agent_context.compression import (
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Role, ToolCall
 from tests.histories import histories
+from tests.support.examples import examples
 
 
 def user(text: str) -> Message:
@@ -165,7 +166,7 @@ STRATEGIES: list[Strategy] = [
 
 
 @pytest.mark.behaviour(99)
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(histories, st.sampled_from(STRATEGIES), st.integers(1, 3_000))
 def test_no_plan_ever_splits_a_group(
     records: list[StoredMessage], strategy: Strategy, budget: int

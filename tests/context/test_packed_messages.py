@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import starmap
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
@@ -12,6 +12,7 @@ from agent_context._context.packed_messages import PackedChunk, pack, unpack
 from agent_context._context.persistent_vector import CHUNK, EMPTY, PersistentVector
 from tests.context.test_persistent_vector import EDITS, edited
 from tests.histories import asking, result, said, user
+from tests.support.examples import examples
 
 BLOCK = 8 * CHUNK
 
@@ -55,7 +56,7 @@ def test_roles_and_calls_are_kept() -> None:
     assert facts(unpack(pack(vector))) == facts(vector)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(0.5)
 @given(st.integers(0, BLOCK + 40), st.lists(st.sampled_from(EDITS), max_size=5), st.data())
 def test_an_edit_does_the_same_to_a_packed_vector(
     length: int, edits: list[str], data: DataObject

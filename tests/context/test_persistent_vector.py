@@ -1,12 +1,13 @@
 """A vector is a tuple that is cheap to edit."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
 from agent_context._context.persistent_vector import EMPTY, PersistentVector
 from agent_context._context.stored_message import StoredMessage
 from tests.histories import user
+from tests.support.examples import examples
 
 POOL = [user(str(number)) for number in range(7)]
 EDITS = ["append", "extend", "take", "replace", "insert", "remove"]
@@ -36,7 +37,7 @@ def edited(
             return vector, model
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(some, st.lists(st.sampled_from(EDITS), max_size=12), st.data())
 def test_a_vector_is_a_tuple_under_any_edits(
     start: list[StoredMessage], edits: list[str], data: DataObject
@@ -55,7 +56,7 @@ def test_a_vector_is_a_tuple_under_any_edits(
     assert tuple(vector[index] for index in range(len(model))) == model
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(some, st.integers(0, 70))
 def test_a_vector_is_what_it_takes_and_what_it_drops(start: list[StoredMessage], at: int) -> None:
     vector, length = PersistentVector.of(start), min(at, len(start))
@@ -63,7 +64,7 @@ def test_a_vector_is_what_it_takes_and_what_it_drops(start: list[StoredMessage],
     assert (*vector.head(length), *vector.tail(length)) == tuple(start)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(some, some, some, st.integers(0, 150))
 def test_vectors_share_a_beginning_exactly_if_it_is_the_same_records(
     common: list[StoredMessage], one: list[StoredMessage], other: list[StoredMessage], length: int

@@ -2,13 +2,14 @@
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context._context.stored_message import from_message, parse_message, with_id
 from agent_context.errors import InvalidMessage
 from agent_context.messages import Message, OpaquePart, TextPart, ToolCall
 from tests.histories import messages
+from tests.support.examples import examples
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
@@ -19,7 +20,7 @@ unknown = st.dictionaries(st.sampled_from(["x", "cache", "refusal", "annotations
 plain = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(plain, unknown, unknown, unknown)
 def test_unknown_fields_survive_wherever_they_are(
     text: str, outer: dict[str, object], part: dict[str, object], call: dict[str, object]
@@ -43,7 +44,7 @@ def test_unknown_fields_survive_wherever_they_are(
     assert from_message(record.message).body == record.body
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(messages)
 def test_a_record_is_stable(message: Message) -> None:
     record = from_message(message)
@@ -58,7 +59,7 @@ def test_a_record_is_stable(message: Message) -> None:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(messages)
 def test_a_line_reads_back_as_the_message(message: Message) -> None:
     record = from_message(message)

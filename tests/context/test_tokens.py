@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context._actor.model_client import ModelClient
@@ -30,6 +30,7 @@ from agent_context.options import SendOptions
 from agent_context.tools import Tool
 from agent_context_backends.scripted import ScriptedBackend
 from tests.histories import user, zones_of
+from tests.support.examples import examples
 
 FACTS = ModelFacts(context_window=1000, max_output=100, message_overhead=4)
 RAW = TokenBreakdown(
@@ -79,7 +80,7 @@ def test_a_million_of_anything_can_be_counted(vocabulary: str, text: str) -> Non
     assert counter(vocabulary).count(text * 1_000_000) > 0
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(st.text(st.characters(), max_size=50))
 def test_any_text_can_be_counted(text: str) -> None:
     assert counter("o200k_base").count(text) >= bool(text)
@@ -338,7 +339,7 @@ def test_an_implausible_report_is_ignored(estimated: int, reported: int) -> None
     assert TokenCalibration(1.2).learn(estimated, reported) == TokenCalibration(1.2)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(st.lists(st.tuples(st.integers(-10, 1000), st.integers(-10, 1000))))
 def test_calibration_stays_in_bounds(reports: list[tuple[int, int]]) -> None:
     calibration = TokenCalibration()

@@ -1,6 +1,6 @@
 """Cuts respect groups, shown against a model that is slow and plainly right."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context._context.persistent_vector import PersistentVector
@@ -13,6 +13,7 @@ from agent_context._context.tool_call_groups import (
 )
 from agent_context.messages import Role
 from tests.histories import asking, histories, result, said, user
+from tests.support.examples import examples
 
 shapes = st.lists(
     st.one_of(
@@ -70,7 +71,7 @@ def plain_cuts(records: list[StoredMessage]) -> list[int]:
     ]
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(10)
 @given(shapes | histories)
 def test_cuts_are_the_places_between_groups_before_any_open_call(
     records: list[StoredMessage],
@@ -78,7 +79,7 @@ def test_cuts_are_the_places_between_groups_before_any_open_call(
     assert list(legal_cuts(PersistentVector.of(records))) == plain_cuts(records)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(5)
 @given(shapes | histories)
 def test_open_calls_are_those_that_may_still_be_answered(records: list[StoredMessage]) -> None:
     expected = {
@@ -94,7 +95,7 @@ def test_open_calls_are_those_that_may_still_be_answered(records: list[StoredMes
     assert len(found) == len(expected)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(5)
 @given(shapes | histories)
 def test_open_calls_are_followed_from_message_to_message(records: list[StoredMessage]) -> None:
     pending: tuple[str, ...] = ()

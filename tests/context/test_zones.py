@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context._context.persistent_vector import PersistentVector
@@ -14,9 +14,10 @@ from agent_context.compression import pin
 from agent_context.errors import IndexOutOfRange
 from agent_context.messages import Role
 from tests.histories import asking, histories, result, said, user, zones_of
+from tests.support.examples import examples
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(histories)
 def test_open_calls_after_appends_are_those_of_the_whole(records: list[StoredMessage]) -> None:
     zones = Zones()
@@ -27,7 +28,7 @@ def test_open_calls_after_appends_are_those_of_the_whole(records: list[StoredMes
     assert zones.open_calls == find_open_calls(records) == zones_of(records).open_calls
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(histories, st.integers(0, 13), histories, st.booleans())
 def test_no_edit_forgets_that_something_is_protected(
     records: list[StoredMessage], at: int, more: list[StoredMessage], asked: bool
@@ -44,7 +45,7 @@ def test_no_edit_forgets_that_something_is_protected(
     assert zones.append(user()).truncate(at).has_pinned in {False, zones.has_pinned}
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(histories, st.integers(0, 13), histories)
 def test_every_edit_knows_what_is_open(
     records: list[StoredMessage], at: int, more: list[StoredMessage]

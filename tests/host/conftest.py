@@ -15,9 +15,7 @@ from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Claim, ForkOrigin, Store
 from agent_context_backends.scripted import ScriptedBackend
 from tests.actor.conftest import Seen
-
-WAIT = 20.0
-"""Longer than anything here takes: it ends a test that would hang."""
+from tests.support.waiting import WAIT, join, wait_for
 
 Start = Callable[..., Host]
 
@@ -63,7 +61,7 @@ class Gated(MemoryStore):
     def claim(self, conversation_id: str, *, parent: ForkOrigin | None = None) -> Claim:
         self.claims += 1
         self.wanted.set()
-        assert self.gate.wait(WAIT)
+        wait_for(self.gate)
         if self.error is not None:
             raise self.error
         return super().claim(conversation_id, parent=parent)
@@ -81,11 +79,11 @@ def echo() -> ScriptedBackend:
 
 def at_once(count: int, work: Callable[[int], object]) -> None:
     """Run `work` on as many threads, which begin together; raises what one of them raised."""
-    barrier = Barrier(count)
+    barrier = Barrier(count, timeout=WAIT)
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
-        barrier.wait(WAIT)
+        barrier.wait()
         try:
             work(number)
         except BaseException as error:  # noqa: BLE001 - it belongs to the test
@@ -94,9 +92,7 @@ def at_once(count: int, work: Callable[[int], object]) -> None:
     threads = [Thread(target=run, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(WAIT)
-        assert not thread.is_alive()
+    join(*threads)
     if errors:
         raise errors[0]
 

@@ -35,7 +35,8 @@ from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Store
 from agent_context_backends.scripted import ScriptedBackend
 from tests.actor.conftest import Seen
-from tests.host.conftest import WAIT, Gated, Start, at_once, echo
+from tests.host.conftest import Gated, Start, at_once, echo
+from tests.support.waiting import WAIT, join, wait_for
 
 
 def test_many_threads_get_one_actor(start: Start, store: Store) -> None:
@@ -70,12 +71,11 @@ async def test_an_activation_blocks_no_event_loop_and_all_wait_for_it(start: Sta
     threads = [Thread(target=host.get, args=("c",)) for _ in range(5)]
     for thread in threads:
         thread.start()
-    await asyncio.to_thread(store.wanted.wait, WAIT)
+    await asyncio.to_thread(wait_for, store.wanted)
     assert not any(task.done() for task in waiting)
     store.gate.set()
     refs = await asyncio.gather(*waiting)
-    for thread in threads:
-        await asyncio.to_thread(thread.join, WAIT)
+    await asyncio.to_thread(join, *threads)
     assert len({ref.actor_ref for ref in refs}) == 1
     assert store.claims == 1
 

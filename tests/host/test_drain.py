@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 
 import pytest
 
@@ -31,7 +31,8 @@ from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.actor.conftest import Seen
-from tests.host.conftest import WAIT, Gated, Start, echo
+from tests.host.conftest import Gated, Start, echo
+from tests.support.waiting import WAIT, join, wait_for
 
 
 def start_draining(host: Host, *, timeout: float) -> tuple[Thread, list[bool]]:
@@ -60,7 +61,7 @@ def test_a_drain_waits_for_turns_and_begins_no_more(start: Start, store: Store) 
     ref = host.get("c")
     running = ref.ask(SendStream(messages=[Message.user("a")]))
     waiting = ref.ask(SendStream(messages=[Message.user("b")]))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     thread, outcome = start_draining(host, timeout=WAIT)
     for asked in (Send(messages=[Message.user("c")]), Fork()):
         with pytest.raises(ConversationClosed, match="drain"):
@@ -70,7 +71,7 @@ def test_a_drain_waits_for_turns_and_begins_no_more(start: Start, store: Store) 
     # A tool of the turn that runs may still have something to write down.
     ref.ask(Append(Message.user("meanwhile")))
     hold.release()
-    thread.join(WAIT)
+    join(thread)
     assert outcome == [True]
     assert running.message.text == "one"
     assert waiting.message.text == "two"
@@ -85,7 +86,7 @@ def test_a_drain_cuts_short_what_takes_too_long(start: Start, store: Store, seen
     ref.ask(Subscribe(seen))
     stream = ref.ask(SendStream(SendOptions(on_abort="keep"), [Message.user("a")]))
     assert next(iter(stream)) == TextDelta("half")
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     assert not host.drain(timeout=0.05)
     with pytest.raises(ConversationClosed):
         list(stream)
@@ -101,11 +102,10 @@ def test_a_drain_waits_for_who_is_being_woken(start: Start) -> None:
     found: list[object] = []
     getting = Thread(target=lambda: found.append(host.get("c")))
     getting.start()
-    assert store.wanted.wait(WAIT)
+    wait_for(store.wanted)
     thread, outcome = start_draining(host, timeout=WAIT)
     store.gate.set()
-    for each in (getting, thread):
-        each.join(WAIT)
+    join(getting, thread)
     assert outcome == [True]
     assert len(found) == 1
     about = store.info("c")
@@ -157,7 +157,7 @@ def test_handlers_are_for_the_main_thread_and_for_once(start: Start) -> None:
 
     thread = Thread(target=elsewhere)
     thread.start()
-    thread.join(WAIT)
+    join(thread)
     assert len(errors) == 1
     before = signal.getsignal(signal.SIGTERM)
     host.install_signal_handlers()
@@ -216,7 +216,7 @@ def test_handlers_drain_nothing_in_a_forked_child(start: Start) -> None:
         child = os.fork()
         if child == 0:
             os.kill(os.getpid(), signal.SIGTERM)
-            Event().wait(WAIT)
+            signal.pause()
             os._exit(0)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM

@@ -30,7 +30,8 @@ from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Store
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.actor.conftest import Seen
-from tests.host.conftest import WAIT, Gated, Start, at_once, until_parked
+from tests.host.conftest import Gated, Start, at_once, until_parked
+from tests.support.waiting import WAIT, wait_for
 
 
 def park(host: Host) -> None:
@@ -71,7 +72,7 @@ def test_a_turn_keeps_its_conversation_awake(start: Start, store: Store) -> None
     ref = host.get("c")
     running = ref.ask(SendStream(messages=[Message.user("a")]))
     waiting = ref.ask(SendStream(messages=[Message.user("b")]))
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     park(host)
     assert host.active_ids() == ("c",)
     assert {finding.name: finding.text for finding in host.health()}["turns"] == (
@@ -91,7 +92,7 @@ def test_a_compression_keeps_its_conversation_awake(start: Start, store: Store) 
     ref = host.get("c")
     ref.ask(Extend([Message.user(f"{i} " + "word " * 60) for i in range(6)]))
     compressing = ref.actor_ref.ask(Compress(), block=False)
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     park(host)
     assert host.active_ids() == ("c",)
     hold.release()
@@ -154,7 +155,7 @@ def test_what_is_busy_is_never_parked_for_want_of_room(start: Start, store: Stor
     host = start(store, ScriptedBackend([hold, "1", "2", "3", "4"]), live=2)
     refs = [host.get(name) for name in "abcd"]
     streams = [ref.ask(SendStream(messages=[Message.user("hi")])) for ref in refs]
-    assert hold.entered.wait(WAIT)
+    wait_for(hold.entered)
     host._registry.evict_idle()
     hold.release()
     for stream in streams:
@@ -207,7 +208,7 @@ async def test_a_turn_that_nobody_waits_for_any_more_is_cancelled(start: Start, 
     store.gate.clear()
     store.wanted.clear()
     task = asyncio.create_task(ref.aask(Send(messages=[Message.user("hi")])))
-    await asyncio.to_thread(store.wanted.wait, WAIT)
+    await asyncio.to_thread(wait_for, store.wanted)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context.errors import ImportFailed
@@ -433,7 +433,6 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=150)
 @given(values, values)
 def test_no_shape_makes_a_reader_fail(tmp_path_factory: Any, one: Any, other: Any) -> None:
     file = tmp_path_factory.mktemp("x") / "conversations.json"

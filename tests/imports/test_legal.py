@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_context import AgentContext, Extend, Messages, Send
@@ -30,6 +30,7 @@ from agent_context_backends.scripted import ScriptedBackend
 from tests.histories import DIALECTS, call_item, message_item, reasoning_item
 from tests.histories import messages as any_message
 from tests.imports.test_exports import chain, claude, claude_said, deepseek, gpt_said
+from tests.support.examples import examples
 from tests.wire.rules import record_faults
 from tests.wire.test_vendor_rules import refusals
 
@@ -104,7 +105,7 @@ imports: st.SearchStrategy[Iterable[ImportedConversation | Rejected]] = st.one_o
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(imports)
 def test_what_is_sent_of_an_import_breaks_no_rule(
     pieces: Iterable[ImportedConversation | Rejected],
@@ -116,7 +117,6 @@ def test_what_is_sent_of_an_import_breaks_no_rule(
             assert record_faults(repair_history(records, dialect), dialect) == []
 
 
-@settings(max_examples=150, deadline=None)
 @given(imports)
 def test_every_vendor_accepts_what_is_sent_of_an_import(
     pieces: Iterable[ImportedConversation | Rejected],
@@ -128,7 +128,6 @@ def test_every_vendor_accepts_what_is_sent_of_an_import(
         assert not any(refusals(records).values()), refusals(records)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(gpt_messages, min_size=1, max_size=12)
     | st.lists(claude_messages, min_size=1, max_size=6)

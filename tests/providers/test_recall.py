@@ -18,6 +18,7 @@ from agent_context.sessions.session import AgentSession
 from agent_context.stores.memory import MemoryStore
 from agent_context.tools import Tool
 from agent_context_backends.scripted import ScriptedBackend
+from tests.support.waiting import wait_for
 
 
 class Watched(ObservedHistorySearch):
@@ -34,7 +35,7 @@ class Watched(ObservedHistorySearch):
             self.told.set()
 
     async def caught_up(self) -> None:
-        assert await asyncio.to_thread(self.told.wait, 20)
+        await asyncio.to_thread(wait_for, self.told)
 
 
 def recalls(query: str, **more: Any) -> Message:

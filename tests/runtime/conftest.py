@@ -5,9 +5,7 @@ import pytest
 from pykka import Actor, ActorRef, ActorRegistry
 
 from agent_context._runtime import ErrorBoundary, IoThread, PoolActor, ThreadActor
-
-WAIT = 20.0
-"""Longer than anything here takes: it ends a test that would hang."""
+from tests.support.waiting import WAIT, wait_for
 
 
 class Gate:
@@ -19,7 +17,7 @@ class Gate:
 
     def pass_through(self) -> None:
         self.entered.set()
-        assert self.opened.wait(WAIT)
+        wait_for(self.opened)
 
 
 class Recorder(Actor):

@@ -13,7 +13,8 @@ from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
 from agent_context._runtime import PoolActor, Reply, find_actor, post
 from agent_context._runtime.pool import dispatcher
 from agent_context.errors import MailboxFull
-from tests.runtime.conftest import WAIT, Gate, Recorder
+from tests.runtime.conftest import Gate, Recorder
+from tests.support.waiting import WAIT, join, wait_for
 
 INTERRUPTIONS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit]
 
@@ -158,8 +159,7 @@ def test_an_ask_that_races_a_stop_is_answered(plain: type[Recorder]) -> None:
     for ref in refs:
         barrier.wait()
         ref.stop(block=False)
-    for thread in threads:
-        thread.join(WAIT)
+    join(*threads)
 
     assert len(answers) == len(refs) * askers * 3
     assert {_outcome(answer) for answer in answers} == {"value", "dead"}
@@ -196,7 +196,7 @@ def test_messages_behind_a_stop_are_answered_that_the_actor_is_dead(plain: type[
 def test_a_closed_mailbox_refuses_even_one_who_saw_the_actor_alive(plain: type[Recorder]) -> None:
     ref = plain.start()
     ref.stop(timeout=WAIT)
-    assert ref.actor_stopped.wait(WAIT)
+    wait_for(ref.actor_stopped)
     ref.actor_inbox.close()  # type: ignore[attr-defined]
     ref.is_alive = lambda: True  # type: ignore[method-assign]
 
@@ -214,7 +214,7 @@ def blocked(
     ref, gate = small.start(), Gate()
     got = ref.proxy().got.get(timeout=WAIT)
     ref.tell(gate)
-    assert gate.entered.wait(WAIT)
+    wait_for(gate.entered)
     return ref, gate, got
 
 
@@ -277,8 +277,7 @@ def test_each_sender_keeps_its_order_and_no_message_is_lost(plain: type[Recorder
 
     for thread in senders:
         thread.start()
-    for thread in senders:
-        thread.join(WAIT)
+    join(*senders)
 
     got = messages_of(ref)
     assert [n for s, n in got if s == 0] == [n for s, n in got if s == 3] == list(range(2000))
@@ -312,7 +311,7 @@ def test_a_reference_and_its_thread_are_let_go_after_the_stop(plain: type[Record
     ref.stop(timeout=WAIT)
     ask(plain.start(), "so the worker has put it down")
 
-    assert ref.actor_stopped.wait(WAIT)
+    wait_for(ref.actor_stopped)
     assert _collected(gone)
 
 
@@ -373,7 +372,7 @@ def test_handlers_that_block_on_other_things_do_not_hold_up_the_rest() -> None:
     gates = [Gate() for _ in range(8)]
     for gate in gates:
         PoolRecorder.start().tell(gate)
-    assert all(gate.entered.wait(WAIT) for gate in gates)
+    wait_for(*(gate.entered for gate in gates))
 
     assert ask(PoolRecorder.start(), "alive") == "alive"
 
@@ -387,7 +386,7 @@ def test_the_flag_of_an_actor_is_a_light_event() -> None:
     assert not flag.wait(0.001)
     assert "unset" in repr(flag)
     flag.set()
-    assert flag.wait(WAIT)
+    wait_for(flag)
     flag.clear()
     assert not flag.is_set()
 

@@ -8,8 +8,7 @@ from threading import Event, Thread
 import pytest
 
 from agent_context._runtime import FairAsyncLock
-
-WAIT = 20.0
+from tests.support.waiting import WAIT, join, wait_for
 
 
 async def test_who_asks_first_is_let_in_first() -> None:
@@ -75,9 +74,9 @@ async def test_loops_of_several_threads_wait_for_each_other() -> None:
 
     thread = Thread(target=lambda: asyncio.run(elsewhere()))
     thread.start()
-    await asyncio.to_thread(asked.wait, WAIT)
+    await asyncio.to_thread(wait_for, asked)
     assert not entered.is_set()
     leave()
 
-    assert await asyncio.to_thread(entered.wait, WAIT)
-    thread.join(WAIT)
+    await asyncio.to_thread(wait_for, entered)
+    join(thread)

@@ -6,14 +6,15 @@ import pytest
 
 from agent_context._runtime import Reply, SubscriberQueue, in_scope
 from agent_context.errors import DeadlockError
-from tests.runtime.conftest import WAIT, Gate
+from tests.runtime.conftest import Gate
+from tests.support.waiting import WAIT, join, wait_for
 
 
 def stuck(gate: Gate) -> "SubscriberQueue[Any]":
     """A subscriber that holds its first event until the gate opens."""
     delivery: SubscriberQueue[Any] = SubscriberQueue(lambda _: gate.pass_through(), capacity=3)
     delivery.put("first")
-    assert gate.entered.wait(WAIT)
+    wait_for(gate.entered)
     return delivery
 
 
@@ -35,8 +36,7 @@ def test_events_of_many_producers_all_arrive() -> None:
 
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(WAIT)
+    join(*threads)
 
     assert delivery.flush(WAIT)
     assert sorted(got) == sorted([*range(1000)] * 4)
@@ -78,7 +78,7 @@ def test_a_subscriber_too_far_behind_is_dropped_and_it_is_said_once(
         lambda _: gate.pass_through(), capacity=3, on_drop=dropped.set
     )
     delivery.put(0)
-    assert gate.entered.wait(WAIT)
+    wait_for(gate.entered)
 
     for number in range(10):
         delivery.put(number)
@@ -139,13 +139,13 @@ def test_a_flush_from_inside_the_callback_is_refused() -> None:
 
     def flush(_: str) -> None:
         with pytest.raises(DeadlockError):
-            delivery.flush(WAIT)
+            delivery.flush()
         refused.set()
 
     delivery: SubscriberQueue[str] = SubscriberQueue(flush)
     delivery.put("event")
 
-    assert refused.wait(WAIT)
+    wait_for(refused)
 
 
 def test_a_callback_runs_inside_its_key() -> None:

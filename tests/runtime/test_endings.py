@@ -10,8 +10,7 @@ import pytest
 
 from agent_context._runtime import Mailbox, PoolActor, Reply, ThreadActor
 from agent_context._runtime.mailbox import forward
-
-WAIT = 20.0
+from tests.support.waiting import WAIT, wait_for
 
 
 class Leaving:
@@ -31,7 +30,7 @@ class _Reader:
         if not isinstance(message, Leaving):
             return message
         message.begun.set()
-        assert message.go_on.wait(WAIT)
+        wait_for(message.go_on)
         return self.actor_inbox.stop_unless_pending(str)
 
 
@@ -52,18 +51,18 @@ def reader(request: pytest.FixtureRequest) -> pykka.ActorRef[Any]:
 def test_an_actor_to_which_nothing_was_said_ends(reader: pykka.ActorRef[Any]) -> None:
     leaving = Leaving()
     ended = reader.ask(leaving, block=False)
-    assert leaving.begun.wait(WAIT)
+    wait_for(leaving.begun)
     stale = reader.ask(3, block=False)
     leaving.go_on.set()
     assert ended.get(timeout=WAIT)
     assert stale.get(timeout=WAIT) == 3
-    assert reader.actor_stopped.wait(WAIT)
+    wait_for(reader.actor_stopped)
 
 
 def test_an_actor_to_which_something_was_said_stays(reader: pykka.ActorRef[Any]) -> None:
     leaving = Leaving()
     ended = reader.ask(leaving, block=False)
-    assert leaving.begun.wait(WAIT)
+    wait_for(leaving.begun)
     said = reader.ask("hi", block=False)
     leaving.go_on.set()
     assert not ended.get(timeout=WAIT)
@@ -86,7 +85,7 @@ def test_who_comes_after_the_end_is_refused_at_once(reader: pykka.ActorRef[Any])
 def test_what_was_not_read_is_answered_by_another_actor(reader: pykka.ActorRef[Any]) -> None:
     leaving = Leaving()
     reader.tell(leaving)
-    assert leaving.begun.wait(WAIT)
+    wait_for(leaving.begun)
     said, number = reader.ask("hi", block=False), reader.ask(3, block=False)
     inbox = reader.actor_inbox
     assert isinstance(inbox, Mailbox)

@@ -10,7 +10,7 @@ import pytest
 
 from agent_context._runtime import IoTask, IoThread, Reply, io_loop
 from agent_context.errors import DeadlockError
-from tests.runtime.conftest import WAIT
+from tests.support.waiting import WAIT, wait_for
 
 Factory = Callable[[], Coroutine[Any, Any, None]]
 
@@ -71,19 +71,19 @@ def test_a_job_tells_when_it_is_done(io: IoThread) -> None:
 def test_a_running_job_can_be_cancelled_from_another_thread(io: IoThread) -> None:
     entered = Event()
     job = io.spawn(holding(entered))
-    assert entered.wait(WAIT)
+    wait_for(entered)
     assert not job.done()
     assert not job.cancelled()
 
     job.cancel()
 
-    assert job.wait(WAIT)
+    wait_for(job)
     assert job.cancelled()
 
 
 def test_cancelling_a_job_that_is_done_changes_nothing(io: IoThread) -> None:
     job = io.spawn(nothing)
-    assert job.wait(WAIT)
+    wait_for(job)
 
     job.cancel()
 
@@ -99,9 +99,9 @@ def test_waiting_for_a_job_that_takes_longer_says_so(io: IoThread) -> None:
 def test_a_job_that_raises_is_logged_and_the_loop_goes_on(
     io: IoThread, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
-    assert io.spawn(throwing(error)).wait(WAIT)
+    wait_for(io.spawn(throwing(error)))
 
-    assert io.spawn(nothing).wait(WAIT)
+    wait_for(io.spawn(nothing))
     assert type(error).__name__ in caplog.text
     assert "Traceback" in caplog.text
 
@@ -112,7 +112,7 @@ def test_a_factory_that_raises_is_logged_too(
     def broken() -> Coroutine[Any, Any, None]:
         raise ValueError("no coroutine")
 
-    assert io.spawn(broken).wait(WAIT)
+    wait_for(io.spawn(broken))
 
     assert "no coroutine" in caplog.text
 
@@ -123,10 +123,10 @@ def test_an_interruption_from_elsewhere_does_not_end_the_loop(
     async def let_out() -> None:
         asyncio.get_running_loop().call_soon(lambda: (_ for _ in ()).throw(SystemExit("out")))
 
-    assert io.spawn(let_out).wait(WAIT)
+    wait_for(io.spawn(let_out))
 
-    assert io.spawn(nothing).wait(WAIT)
-    assert io.spawn(nothing).wait(WAIT)
+    wait_for(io.spawn(nothing))
+    wait_for(io.spawn(nothing))
     assert "SystemExit: out" in caplog.text
 
 
@@ -148,9 +148,9 @@ def test_starts_are_paced_so_that_others_get_their_turn_between_them() -> None:
         ready.set()
 
     io.spawn(tick)
-    assert ready.wait(WAIT)
+    wait_for(ready)
     jobs = [io.spawn(begin) for _ in range(200)]
-    assert all(job.wait(WAIT) for job in jobs)
+    wait_for(*(job for job in jobs))
 
     assert max(begun.count(number) for number in set(begun)) <= 8
     assert io.shutdown(WAIT)
@@ -165,12 +165,12 @@ def test_only_so_many_jobs_run_at_once_and_the_others_wait_in_order() -> None:
 
     first = io.spawn(holding(entered))
     jobs = [io.spawn(partial(note, number)) for number in range(10)]
-    assert entered.wait(WAIT)
+    wait_for(entered)
     assert order == []
 
     first.cancel()
 
-    assert jobs[-1].wait(WAIT)
+    wait_for(jobs[-1])
     assert order == list(range(10))
     assert io.shutdown(WAIT)
 
@@ -181,7 +181,7 @@ def test_a_waiting_job_that_is_cancelled_ends_without_running() -> None:
     io.spawn(holding(entered))
     waiting = io.spawn(holding(ran))
     waiting.add_done_callback(done.set)
-    assert entered.wait(WAIT)
+    wait_for(entered)
 
     waiting.cancel()
 
@@ -214,7 +214,7 @@ def test_a_delayed_call_can_be_cancelled_from_another_thread(io: IoThread) -> No
     io.call_later(0.01, called.set).cancel()
     io.call_later(0.02, later.set)
 
-    assert later.wait(WAIT)
+    wait_for(later)
     assert not called.is_set()
 
 
@@ -226,7 +226,7 @@ def test_a_delayed_call_that_raises_is_logged(
     io.call_later(0, lambda: 1 / 0)
     io.call_later(0.001, later.set)
 
-    assert later.wait(WAIT)
+    wait_for(later)
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -262,12 +262,12 @@ def test_waiting_for_a_reply_on_the_loop_is_refused_at_once(io: IoThread) -> Non
 def test_a_shutdown_cancels_what_waits_and_what_runs() -> None:
     io, entered = IoThread(max_jobs=1), Event()
     running, waiting = io.spawn(holding(entered)), io.spawn(nothing)
-    assert entered.wait(WAIT)
+    wait_for(entered)
 
     assert io.shutdown(WAIT)
 
-    assert running.wait(WAIT)
-    assert waiting.wait(WAIT)
+    wait_for(running)
+    wait_for(waiting)
     assert running.cancelled()
     assert waiting.cancelled()
     running.cancel()
@@ -275,12 +275,12 @@ def test_a_shutdown_cancels_what_waits_and_what_runs() -> None:
 
 def test_a_loop_that_was_shut_down_starts_again_when_it_is_used() -> None:
     io = IoThread()
-    assert io.spawn(nothing).wait(WAIT)
+    wait_for(io.spawn(nothing))
     timer = io.call_later(WAIT, list)
     assert io.shutdown(WAIT)
 
     timer.cancel()
-    assert io.spawn(nothing).wait(WAIT)
+    wait_for(io.spawn(nothing))
 
     assert io.shutdown(WAIT)
     assert io.shutdown(0)
@@ -294,7 +294,7 @@ def test_a_shutdown_says_when_a_job_will_not_end() -> None:
         assert await asyncio.get_running_loop().run_in_executor(None, stubborn.wait, WAIT)
 
     io.spawn(hold)
-    assert entered.wait(WAIT)
+    wait_for(entered)
 
     assert not io.shutdown(0.01)
 

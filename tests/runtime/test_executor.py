@@ -6,7 +6,8 @@ import pytest
 
 from agent_context._runtime import Reply
 from agent_context._runtime.executor import ElasticExecutor
-from tests.runtime.conftest import WAIT, Gate
+from tests.runtime.conftest import Gate
+from tests.support.waiting import WAIT, wait_for
 
 
 def run(workers: ElasticExecutor) -> bool:
@@ -53,7 +54,7 @@ def test_a_worker_that_is_stuck_is_replaced_up_to_the_cap() -> None:
     for gate in gates:
         workers.submit(gate.pass_through)
 
-    assert all(gate.entered.wait(WAIT) for gate in gates)
+    wait_for(*(gate.entered for gate in gates))
     assert workers.threads() == 4
     for gate in gates:
         gate.opened.set()
@@ -64,7 +65,7 @@ def test_threads_that_are_too_many_end_when_the_stuck_come_back() -> None:
     gates = [Gate() for _ in range(8)]
     for gate in gates:
         workers.submit(gate.pass_through)
-    assert all(gate.entered.wait(WAIT) for gate in gates)
+    wait_for(*(gate.entered for gate in gates))
 
     for gate in gates:
         gate.opened.set()

@@ -10,7 +10,8 @@ import pykka
 import pytest
 
 from agent_context._runtime import Deferred, Failure, Reply
-from tests.runtime.conftest import WAIT, Gate
+from tests.runtime.conftest import Gate
+from tests.support.waiting import WAIT, wait_for
 
 
 def failed(error: BaseException) -> Reply[Any]:
@@ -191,7 +192,7 @@ def test_a_callback_on_a_mapped_reply_is_called_without_a_get() -> None:
 
     reply.set(2)
 
-    assert called.wait(WAIT)
+    wait_for(called)
     assert mapped.get(timeout=0) == 4
 
 
@@ -204,7 +205,7 @@ def test_a_mapped_reply_whose_function_raises_tells_its_callbacks() -> None:
 
     reply.set(0)
 
-    assert called.wait(WAIT)
+    wait_for(called)
     with pytest.raises(ZeroDivisionError):
         mapped.get(timeout=0)
 
@@ -215,7 +216,7 @@ def test_a_get_does_not_outwait_its_timeout_while_another_computes() -> None:
     reply.set(1)
     mapped = reply.map(lambda _: gate.pass_through())
     in_thread(mapped.get)
-    assert gate.entered.wait(WAIT)
+    wait_for(gate.entered)
 
     with pytest.raises(pykka.Timeout):
         mapped.get(timeout=0.01)

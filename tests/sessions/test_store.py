@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from agent_context import Agent, AgentSession, ContextProvider, Message
@@ -30,6 +30,7 @@ from agent_context.sessions import (
     SessionStore,
 )
 from agent_context_backends.scripted import Hold, ScriptedBackend
+from tests.support.examples import examples
 
 STORES: dict[str, Callable[[Path], SessionStore]] = {
     "memory": lambda path: MemorySessionStore(),
@@ -185,7 +186,7 @@ IDS = st.text(max_size=200) | st.sampled_from(
 @given(ids=st.lists(IDS, unique=True, min_size=1, max_size=4))
 @example(ids=["../x", "x", "X", "..\\x", "x" * 10_000, "x" * 10_001])
 @example(ids=["é", "e\u0301", "É"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@examples(allow=[HealthCheck.function_scoped_fixture])
 async def test_every_id_has_a_file_of_its_own_in_the_directory(
     tmp_path_factory: pytest.TempPathFactory, ids: list[str]
 ) -> None:

@@ -6,12 +6,13 @@ import sys
 from contextlib import suppress
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_context.errors import SkillError
 from agent_context.skills.frontmatter import instructions_of, read_skill_file
 from agent_context.skills.metadata import SkillMetadata, one_line, spec_violations
+from tests.support.examples import examples
 
 
 def read(head: str, body: str = "Do it.") -> SkillMetadata:
@@ -194,7 +195,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1_500, deadline=None)
+@examples(15)
 @given(st.one_of(st.lists(pieces, max_size=30).map("".join), st.text(max_size=80)))
 @example("a: !!float =\ndescription: x")
 def test_no_frontmatter_does_more_than_be_refused(head: str) -> None:
@@ -203,7 +204,7 @@ def test_no_frontmatter_does_more_than_be_refused(head: str) -> None:
         assert said.metadata.name == one_line(said.metadata.name)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(st.text(max_size=200))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     with suppress(SkillError):

@@ -15,11 +15,9 @@ import pytest
 from agent_context.errors import InvalidOptions, SkillError
 from agent_context.skills import AgentSkill, ScriptResult, SubprocessScriptRunner
 from tests.skills.conftest import CORPUS, MakeSkill
+from tests.support.waiting import WAIT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes as POSIX has them")
-
-WAIT = 20.0
-"""Longer than anything here takes."""
 
 
 async def run(path: Path, name: str, *args: str, **settings: Any) -> ScriptResult:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from agent_context.errors import SkillError
 from agent_context.skills import scan
 from tests.skills.conftest import CORPUS, MakeSkill
+from tests.support.examples import examples
 
 
 @pytest.mark.behaviour(79)
@@ -109,9 +110,7 @@ def test_skills_as_they_are_found_in_the_wild_all_load() -> None:
     )
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(allow=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_whatever_a_skill_file_holds_the_others_are_found(
     make_skill: MakeSkill, content: bytes

@@ -18,6 +18,7 @@ from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Write
 from agent_context.stores.writer import StoreExecutor
 from tests.stores.material import entry, texts, write
+from tests.support.waiting import WAIT, wait_for
 
 PAGE = 4096
 
@@ -62,11 +63,11 @@ def test_writes_wait_for_room(store: SqliteStore) -> None:
         connection.set_trace_callback(lambda sql: tried.set() if sql == "ROLLBACK" else None)
 
     reply = access.submit(write("a", 1, "x" * 20 * PAGE))
-    assert tried.wait(10)
+    wait_for(tried)
     assert not reply.done()
     limit_pages(store, 1000)
 
-    reply.get(timeout=10)
+    reply.get(timeout=WAIT)
     assert len(texts(store, "a")) == 2
 
 
@@ -125,12 +126,12 @@ def test_writes_wait_for_the_lock_of_another_program(path: Path, store: SqliteSt
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         replies = [access.submit(write("a", head, "more")) for head in range(1, 4)]
-        assert access.read(store.info, "a").get(timeout=10)
+        assert access.read(store.info, "a").get(timeout=WAIT)
         assert not replies[0].done()
         other.execute("COMMIT")
 
     for reply in replies:
-        reply.get(timeout=10)
+        reply.get(timeout=WAIT)
     assert texts(store, "a") == ["one", "more", "more", "more"]
 
 
@@ -196,9 +197,9 @@ def test_writes_to_a_closed_store_fail_in_time(store: SqliteStore) -> None:
     store.close()
 
     with pytest.raises(StoreUnavailable, match="the store is closed"):
-        access.submit(write("a", 1, "two")).get(timeout=10)
+        access.submit(write("a", 1, "two")).get(timeout=WAIT)
     with pytest.raises(StoreUnavailable, match="the store is closed"):
-        access.read(store.load, "a").get(timeout=10)
+        access.read(store.load, "a").get(timeout=WAIT)
 
 
 def test_a_store_that_can_t_open_its_file_lets_it_go(path: Path) -> None:

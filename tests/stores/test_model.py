@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -17,6 +16,7 @@ from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import ForkOrigin, Snapshot, Store, Write
 from tests.stores.material import entry
+from tests.support.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 TEXTS = st.lists(st.sampled_from(["red", "green", "blue"]), max_size=3)
@@ -209,12 +209,7 @@ class CourseOfFile(Course):
 
 
 TestMemory = Course.TestCase
-TestMemory.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestMemory.settings = examples(stateful_step_count=40)
 
 TestSqlite = CourseOfFile.TestCase
-TestSqlite.settings = settings(
-    max_examples=25,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestSqlite.settings = examples(0.25, stateful_step_count=40)

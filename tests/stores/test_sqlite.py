@@ -26,6 +26,7 @@ from agent_context.stores.store import Snapshot, Store
 from agent_context.stores.writer import StoreExecutor
 from agent_context.testing import StoreContract
 from tests.stores.material import texts, write
+from tests.support.waiting import join, wait_for
 
 Open = Callable[[], SqliteStore]
 
@@ -111,7 +112,7 @@ def test_a_lock_ends_with_its_process(path: Path) -> None:
             SqliteStore(path)
 
         other.kill()
-        other.wait(10)
+        other.wait()
 
         SqliteStore(path).close()
 
@@ -125,7 +126,7 @@ def test_a_forked_child_does_not_keep_the_lock(path: Path) -> None:
     with run(program, path) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "child\n"
-        other.wait(10)
+        other.wait()
 
         SqliteStore(path).close()
 
@@ -302,16 +303,16 @@ def test_closing_does_not_disturb_who_reads(store: SqliteStore) -> None:
     def read() -> None:
         with store._file.read_transaction() as connection:
             reading.set()
-            assert closed.wait(10)
+            wait_for(closed)
             seen.append(connection.execute("SELECT count(*) FROM conversation").fetchone())
 
     reader = Thread(target=read)
     reader.start()
-    assert reading.wait(10)
+    wait_for(reading)
 
     store.close()
     closed.set()
-    reader.join(10)
+    join(reader)
 
     assert seen == [(1,)]
 

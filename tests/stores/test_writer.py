@@ -18,6 +18,7 @@ from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Write
 from agent_context.stores.writer import StoreExecutor
 from tests.stores.material import texts, write
+from tests.support.waiting import WAIT, wait_for
 
 Answers = Sequence[StoreError | None]
 
@@ -44,7 +45,7 @@ class Gate:
 
     def __call__(self, batch: Sequence[Write]) -> None:
         self.reached.set()
-        assert self.opened.wait(10)
+        wait_for(self.opened)
 
 
 def unavailable(times: int) -> Callable[[Sequence[Write]], None]:
@@ -62,7 +63,7 @@ def test_a_write_is_kept_when_its_reply_says_so() -> None:
     store = MemoryStore()
     store.claim("a")
 
-    StoreExecutor(store).submit(write("a", 0, "one")).get(timeout=10)
+    StoreExecutor(store).submit(write("a", 0, "one")).get(timeout=WAIT)
 
     assert texts(store, "a") == ["one"]
 
@@ -74,12 +75,12 @@ def test_all_that_waits_goes_into_one_batch() -> None:
     access = StoreExecutor(store)
 
     first = access.submit(write("a", 0, "one"))
-    assert gate.reached.wait(10)
+    wait_for(gate.reached)
     rest = [access.submit(write(*place)) for place in (("a", 1, "x"), ("b", 0, "x"), ("a", 2, "x"))]
     gate.opened.set()
 
     for reply in [first, *rest]:
-        reply.get(timeout=10)
+        reply.get(timeout=WAIT)
     assert [len(batch) for batch in store.batches] == [1, 3]
 
 
@@ -89,13 +90,13 @@ def test_a_batch_has_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     store.claim("a")
     access = StoreExecutor(store)
     replies = [access.submit(write("a", 0, "first"))]
-    assert gate.reached.wait(10)
+    wait_for(gate.reached)
 
     replies += [access.submit(write("a", head, "x" * 60)) for head in range(1, 5)]
     gate.opened.set()
 
     for reply in replies:
-        reply.get(timeout=10)
+        reply.get(timeout=WAIT)
     assert [len(batch) for batch in store.batches] == [1, 2, 2]
 
 
@@ -123,13 +124,13 @@ def test_a_refused_write_takes_those_behind_it_along() -> None:
 
     refused = [access.submit(write("a", head, "gap")) for head in (7, 8)]
     other = access.submit(write("b", 0, "other"))
-    other.get(timeout=10)
+    other.get(timeout=WAIT)
     refused.append(access.submit(write("a", 0, "this would fit")))
 
     errors = []
     for reply in refused:
         with pytest.raises(Fenced) as caught:
-            reply.get(timeout=10)
+            reply.get(timeout=WAIT)
         errors.append(caught.value)
     assert errors[0] is errors[1] is errors[2]
     assert (texts(store, "a"), texts(store, "b")) == ([], ["other"])
@@ -140,10 +141,10 @@ def test_a_new_epoch_begins_without_the_failures_of_the_old_one() -> None:
     store.claim("a")
     access = StoreExecutor(store)
     with pytest.raises(Fenced):
-        access.submit(write("a", 7, "gap")).get(timeout=10)
+        access.submit(write("a", 7, "gap")).get(timeout=WAIT)
 
     epoch = store.claim("a").epoch
-    access.submit(write("a", 0, "one", epoch=epoch)).get(timeout=10)
+    access.submit(write("a", 0, "one", epoch=epoch)).get(timeout=WAIT)
 
     assert texts(store, "a") == ["one"]
 
@@ -152,7 +153,7 @@ def test_an_unavailable_store_is_tried_again() -> None:
     store = WatchedStore(unavailable(3))
     store.claim("a")
 
-    StoreExecutor(store).submit(write("a", 0, "one")).get(timeout=10)
+    StoreExecutor(store).submit(write("a", 0, "one")).get(timeout=WAIT)
 
     assert len(store.batches) == 4
     assert texts(store, "a") == ["one"]
@@ -168,7 +169,7 @@ def test_patience_ends() -> None:
     errors = []
     for reply in replies:
         with pytest.raises(StoreUnavailable, match="locked") as caught:
-            reply.get(timeout=10)
+            reply.get(timeout=WAIT)
         errors.append(caught.value)
     assert errors[0] is errors[1] is errors[2]
     assert texts(store, "a") == []
@@ -180,12 +181,12 @@ def test_after_an_outage_others_are_written_again() -> None:
     store.claim("b")
     access = StoreExecutor(store, patience=0.0)
     with pytest.raises(StoreUnavailable):
-        access.submit(write("a", 0, "lost")).get(timeout=10)
+        access.submit(write("a", 0, "lost")).get(timeout=WAIT)
 
     store.before = lambda batch: None
-    access.submit(write("b", 0, "kept")).get(timeout=10)
+    access.submit(write("b", 0, "kept")).get(timeout=WAIT)
     with pytest.raises(StoreUnavailable):
-        access.submit(write("a", 0, "behind the lost one")).get(timeout=10)
+        access.submit(write("a", 0, "behind the lost one")).get(timeout=WAIT)
 
     assert (texts(store, "a"), texts(store, "b")) == ([], ["kept"])
 
@@ -199,10 +200,10 @@ def test_what_no_store_should_raise_fails_its_batch_alone() -> None:
     store.claim("b")
     access = StoreExecutor(store)
     with pytest.raises(StoreError, match="ZeroDivisionError"):
-        access.submit(write("a", 0, "one")).get(timeout=10)
+        access.submit(write("a", 0, "one")).get(timeout=WAIT)
 
     store.before = lambda batch: None
-    access.submit(write("b", 0, "two")).get(timeout=10)
+    access.submit(write("b", 0, "two")).get(timeout=WAIT)
 
     assert texts(store, "b") == ["two"]
 
@@ -212,7 +213,7 @@ def test_closing_writes_what_waits() -> None:
     store.claim("a")
     access = StoreExecutor(store)
     replies = [access.submit(write("a", head, "x")) for head in range(50)]
-    assert gate.reached.wait(10)
+    wait_for(gate.reached)
 
     assert not access.close(0.01)
     gate.opened.set()
@@ -228,7 +229,7 @@ def test_a_closed_access_refuses() -> None:
     assert access.close(10)
 
     with pytest.raises(StoreUnavailable, match="closed"):
-        access.submit(write("a", 0, "one")).get(timeout=10)
+        access.submit(write("a", 0, "one")).get(timeout=WAIT)
 
 
 async def test_reads_do_not_wait_for_writes() -> None:
@@ -236,7 +237,7 @@ async def test_reads_do_not_wait_for_writes() -> None:
     store.claim("a")
     access = StoreExecutor(store)
     waiting = access.submit(write("a", 0, "one"))
-    assert gate.reached.wait(10)
+    wait_for(gate.reached)
 
     about = await access.read(store.info, "a")
 
@@ -253,7 +254,7 @@ def test_a_read_fails_as_the_store_does() -> None:
     reply = StoreExecutor(store).read(store.load, "a", upto=3)
 
     with pytest.raises(StoreUnavailable, match="closed"):
-        reply.get(timeout=10)
+        reply.get(timeout=WAIT)
 
 
 def test_a_store_has_one_access() -> None:
@@ -271,14 +272,14 @@ def test_an_access_that_nobody_uses_goes_and_takes_its_thread_along() -> None:
     store = MemoryStore()
     store.claim("a")
     access = StoreExecutor.for_store(store)
-    access.submit(write("a", 0, "one")).get(timeout=10)
+    access.submit(write("a", 0, "one")).get(timeout=WAIT)
     ended, gone = access._writer.ended, weakref.ref(access)
 
     del access
     gc.collect()
 
     assert gone() is None
-    assert ended.wait(10)
+    wait_for(ended)
 
 
 def test_an_idle_access_costs_no_time() -> None:
@@ -286,12 +287,12 @@ def test_an_idle_access_costs_no_time() -> None:
     store.claim("a")
     access = StoreExecutor(store)
     others = set(threading.enumerate())
-    access.submit(write("a", 0, "one")).get(timeout=10)
+    access.submit(write("a", 0, "one")).get(timeout=WAIT)
     (writer,) = set(threading.enumerate()) - others
     clock = time.pthread_getcpuclockid(writer.ident or 0)
     before = time.clock_gettime(clock)
 
-    Event().wait(0.3)
+    assert not Event().wait(0.3)
 
     assert time.clock_gettime(clock) - before < 0.005
     assert access.close(10)
@@ -302,7 +303,7 @@ def test_a_forked_child_is_refused() -> None:
     store = MemoryStore()
     store.claim("a")
     access = StoreExecutor(store)
-    access.submit(write("a", 0, "one")).get(timeout=10)
+    access.submit(write("a", 0, "one")).get(timeout=WAIT)
 
     child = os.fork()
     if child == 0:  # pragma: no cover - in the child

@@ -16,8 +16,7 @@ from agent_context.tools import Limits, Toolbox, tool
 from agent_context.tools.loop import ToolLoop, ToolLoopRunner, ToolRound
 from agent_context_backends.scripted import ScriptedBackend
 from tests.support.toolbox import call
-
-PATIENCE = 20
+from tests.support.waiting import wait_for
 
 
 def asks(*calls: ToolCall) -> Completion:
@@ -100,12 +99,12 @@ async def test_cancelling_the_turn_cancels_the_tool_on_its_loop() -> None:
         answer = asyncio.create_task(
             ToolLoopRunner(Toolbox([hang]), loop).answer(asks(call("hang")), ignored)
         )
-        await asyncio.to_thread(running.wait, PATIENCE)
+        await asyncio.to_thread(wait_for, running)
         answer.cancel()
 
         with pytest.raises(asyncio.CancelledError):
             await answer
-        assert await asyncio.to_thread(cancelled.wait, PATIENCE)
+        await asyncio.to_thread(wait_for, cancelled)
 
 
 async def test_a_loop_that_is_gone_ends_the_turn() -> None:

@@ -25,8 +25,7 @@ from agent_context.tools import (
     tool,
 )
 from tests.support.toolbox import call
-
-PATIENCE = 20
+from tests.support.waiting import WAIT, wait_for
 
 
 @tool
@@ -106,15 +105,15 @@ async def test_no_more_calls_run_at_once_than_allowed() -> None:
 
 
 async def test_synchronous_tools_run_beside_each_other_and_the_loop() -> None:
-    meeting = threading.Barrier(3)
+    meeting = threading.Barrier(3, timeout=WAIT)
 
     @tool
     def meet() -> int:
-        return meeting.wait(PATIENCE)
+        return meeting.wait()
 
     box = Toolbox([meet])
     run = asyncio.create_task(box.run([call("meet", "a"), call("meet", "b")]))
-    await asyncio.to_thread(meeting.wait, PATIENCE)
+    await asyncio.to_thread(meeting.wait)
 
     assert (await run).failed == frozenset()
 
@@ -286,7 +285,7 @@ async def test_a_synchronous_tool_that_hangs_is_not_waited_for() -> None:
 
     @tool
     def hang(ctx: ToolContext) -> None:
-        release.wait(PATIENCE)
+        wait_for(release)
         assert ctx.cancelled
 
     said = await failure_of(Toolbox([hang], limits=Limits(timeout=0.01)), call("hang"))

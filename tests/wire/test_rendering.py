@@ -6,7 +6,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
@@ -72,7 +72,6 @@ def expected(zones: Zones, trailing: list[StoredMessage], dialect: Dialect) -> b
 @pytest.mark.parametrize(
     "dialect", [*DIALECTS, TEMPLATE, *ITEM_DIALECTS], ids=lambda dialect: str(dialect.name)
 )
-@settings(max_examples=125, deadline=None)
 @given(
     histories,
     histories,

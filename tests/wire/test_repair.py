@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from agent_context._context.stored_message import StoredMessage, from_message
 from agent_context.errors import InvalidMessage
@@ -33,6 +33,7 @@ from tests.histories import (
     user,
     zones_of,
 )
+from tests.support.examples import examples
 from tests.wire.rules import Wire, deepseek_refuses, faults, record_faults
 
 TIGHT = Dialect(name="tight", vendor="", max_call_id=9, needs_user=True, merge_same_role=True)
@@ -57,7 +58,7 @@ def contents(records: list[StoredMessage]) -> list[Any]:
     [*DIALECTS, *ITEM_DIALECTS, STRICTEST_DIALECT, TIGHT],
     ids=lambda rules: str(rules.name),
 )
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(records=histories)
 def test_any_history_becomes_legal_and_then_stays_as_it_is(
     records: list[StoredMessage], rules: Dialect
@@ -69,13 +70,13 @@ def test_any_history_becomes_legal_and_then_stays_as_it_is(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: str(dialect.name))
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(records=histories)
 def test_what_goes_over_the_wire_is_legal(records: list[StoredMessage], dialect: Dialect) -> None:
     assert faults(sent(records, dialect), dialect) == []
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(histories)
 def test_deepseek_accepts_any_history(records: list[StoredMessage]) -> None:
     pytest.importorskip("deepseek_recipe")
@@ -107,7 +108,7 @@ def test_deepseek_accepts_the_repaired_form(case: dict[str, Any]) -> None:
     assert deepseek_refuses(sent(records)) is None
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(histories)
 def test_a_change_is_always_explained(records: list[StoredMessage]) -> None:
     found = repair_with_notes(records, DEEPSEEK)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from agent_context._context.stored_message import StoredMessage, from_message
 from agent_context._context.tokens import count_message
@@ -30,6 +30,7 @@ from tests.histories import (
     user,
     zones_of,
 )
+from tests.support.examples import examples
 from tests.wire.rules import Wire, deepseek_refuses_items, item_faults
 
 by_name = pytest.mark.parametrize("dialect", ITEM_DIALECTS, ids=lambda each: str(each.name))
@@ -46,13 +47,13 @@ def items_of(message: Message, dialect: Dialect = OPENAI_ITEMS) -> Wire:
 
 
 @by_name
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(records=histories)
 def test_what_goes_over_the_wire_is_legal(records: list[StoredMessage], dialect: Dialect) -> None:
     assert item_faults(sent(records, dialect), dialect) == []
 
 
-@settings(max_examples=400, deadline=None)
+@examples(4)
 @given(histories)
 def test_deepseek_accepts_any_history(records: list[StoredMessage]) -> None:
     pytest.importorskip("deepseek_recipe")

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from agent_context._context.stored_message import StoredMessage
 from agent_context.wire.rendering import RequestRenderer
@@ -15,6 +15,7 @@ from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.openai_compatible import VllmBackend
 from agent_context_backends.zhipu import ZhipuBackend
 from tests.histories import histories, zones_of
+from tests.support.examples import examples
 from tests.wire.rules import deepseek_refuses
 from tests.wire.vendor_rules import Wire, openai_refuses, zhipu_refuses
 
@@ -149,7 +150,7 @@ def refusals(records: list[StoredMessage]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(histories)
 def test_a_template_finds_no_system_message_but_the_first(records: list[StoredMessage]) -> None:
     roles = [message["role"] for message in sent(records, VllmBackend(), "m")]
@@ -158,7 +159,7 @@ def test_a_template_finds_no_system_message_but_the_first(records: list[StoredMe
     assert "user" in roles
 
 
-@settings(max_examples=300, deadline=None)
+@examples(3)
 @given(histories)
 def test_every_vendor_accepts_what_is_sent_of_any_history(records: list[StoredMessage]) -> None:
     pytest.importorskip("deepseek_recipe")

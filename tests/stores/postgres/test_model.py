@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from agent_context.stores.store import Store
 from tests.stores.postgres.conftest import OpenStore
 from tests.stores.test_model import Course
+from tests.support.examples import examples
 
 
 def test_a_database_does_what_the_model_does(
@@ -27,10 +27,5 @@ def test_a_database_does_what_the_model_does(
 
     run_state_machine_as_test(
         CourseOfServer,
-        settings=settings(
-            max_examples=15,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow],
-        ),
+        settings=examples(0.15, stateful_step_count=40),
     )
