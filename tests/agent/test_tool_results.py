@@ -15,7 +15,8 @@ from agent_context.stores.sqlite import SqliteStore
 from agent_context.stores.store import Store
 from agent_context.tools import Limits, ToolContext, tool
 from agent_context_backends.scripted import ScriptItem
-from tests.agent.conftest import WAIT, agent_of, calls, texts
+from tests.agent.conftest import agent_of, calls, texts
+from tests.support.waiting import WAIT
 
 
 def asks_for(tool_name: str, call_id: str, arguments: str = "{}") -> Message:
