@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 __all__ = [
     "AgentContextError",
@@ -211,6 +211,8 @@ class StoreError(AgentContextError):
 
     retryable = False
     """Whether the same may succeed later, with the conversation got anew from its host."""
+    completion: Any = None
+    """Of a turn whose answer came, and could not be kept: that `Completion`."""
 
 
 class Fenced(StoreError):

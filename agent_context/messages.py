@@ -326,6 +326,29 @@ def _part_from_chat_form(raw: dict[str, Any]) -> Part:
             raise InvalidMessage(f"a part of a message has a type; this one has {sorted(raw)}")
 
 
+_SAYING = frozenset({"content", "parts", "tool_calls", "reasoning", "reasoning_content"})
+_MISNAMED = frozenset({"contents", "text", "body", "value", "message", "input", "prompt"})
+"""Where others keep what a message says."""
+
+
+def _check_fields(fields: Mapping[str, Any]) -> None:
+    """Refuse a message whose words would be lost, as they stand in a field of another name."""
+    if any(fields.get(name) is not None for name in _SAYING):
+        return
+    unknown = [
+        name
+        for name, value in fields.items()
+        if name not in Message.model_fields and value not in (None, "", [], {})
+    ]
+    asks = fields.get("role") in {Role.SYSTEM, Role.USER, Role.TOOL, "developer"}
+    if misplaced := [name for name in unknown if asks or name in _MISNAMED]:
+        raise InvalidMessage(
+            f"not a message: content: it says nothing, and {', '.join(misplaced)} is no field of a "
+            'message: write content="…", content=[{"type": "text", "text": "…"}, …], or '
+            "Message.user(…)"
+        )
+
+
 def _calls(calls: object) -> tuple[ToolCall, ...]:
     if (items := _items(calls)) is not None:
         return tuple(map(_call, items))
@@ -354,6 +377,7 @@ def _from_chat_form(data: object) -> object:
     if not isinstance(data, Mapping):
         return data
     fields = dict(cast("Mapping[str, Any]", data))
+    _check_fields(fields)
     if fields.get("role") == "developer":
         fields["role"] = Role.SYSTEM
     if "content" in fields and "parts" not in fields:

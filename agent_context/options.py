@@ -24,6 +24,7 @@ __all__ = [
     "OnAbort",
     "OnBusy",
     "SendOptions",
+    "release_tool_choice",
 ]
 
 
@@ -70,7 +71,10 @@ class SendOptions(BaseModel):
     """Sent behind everything else, and never stored. A text becomes one system message."""
     tools: Sequence[Tool] = ()
     tool_choice: str | dict[str, Any] | None = None
-    """`auto`, `none`, `required`, a tool's name, or the vendor's own form."""
+    """`auto`, `none`, `required`, a tool's name, or the vendor's own form.
+
+    What forces a call forces the first answer of a turn, and none after its tools have run.
+    """
     thinking: bool | None = None
     effort: Effort | None = None
     response_format: dict[str, Any] | None = None
@@ -125,3 +129,17 @@ class SendOptions(BaseModel):
         if "extra" in chosen:
             chosen["extra"] = {**defaults.extra, **self.extra}
         return defaults.model_copy(update=chosen) if chosen else defaults
+
+
+def release_tool_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    """The choice of a turn whose tools have run: the same, without forcing another call."""
+    if isinstance(choice, str):
+        return choice if choice in {"auto", "none"} else None
+    if choice is None or choice.get("type") in {"auto", "none"}:
+        return choice
+    if choice.get("type") != "allowed_tools":
+        return None
+    nested = choice.get("allowed_tools")
+    if isinstance(nested, dict):
+        return {**choice, "allowed_tools": {**cast("dict[str, Any]", nested), "mode": "auto"}}
+    return {**choice, "mode": "auto"}

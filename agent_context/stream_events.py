@@ -28,6 +28,7 @@ __all__ = [
     "TextDelta",
     "ToolCallDelta",
     "ToolRoundFinished",
+    "ToolRoundStarted",
     "UsageReported",
 ]
 
@@ -66,6 +67,12 @@ class UsageReported(Struct, frozen=True):
     usage: Usage
 
 
+class ToolRoundStarted(Struct, frozen=True):
+    """The model's tool calls are whole, and are carried out now or left for somebody to decide."""
+
+    calls: tuple[ToolCall, ...]
+
+
 class ToolRoundFinished(Struct, frozen=True):
     """The model's tool calls were answered and the model is asked again: more follows."""
 
@@ -81,7 +88,13 @@ class Finished(Struct, frozen=True):
 
 
 StreamEvent = (
-    TextDelta | ReasoningDelta | ToolCallDelta | UsageReported | ToolRoundFinished | Finished
+    TextDelta
+    | ReasoningDelta
+    | ToolCallDelta
+    | UsageReported
+    | ToolRoundStarted
+    | ToolRoundFinished
+    | Finished
 )
 
 
@@ -134,6 +147,8 @@ class StreamAccumulator:
                 self._add_call(event)
             case UsageReported(usage):
                 self.usage = usage
+            case ToolRoundStarted():
+                pass
             case ToolRoundFinished():
                 self._reset()
             case Finished(completion):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -147,5 +148,10 @@ def complete_results(
     calls: Iterable[ToolCall], results: Iterable[Message], otherwise: str
 ) -> list[Message]:
     """A result for each call: the one that there is, or these words."""
-    known = {result.tool_call_id: result for result in results}
-    return [known.get(call.id) or Message.tool(call.id, otherwise) for call in calls]
+    known: dict[str | None, deque[Message]] = defaultdict(deque)
+    for result in results:
+        known[result.tool_call_id].append(result)
+    return [
+        known[call.id].popleft() if known[call.id] else Message.tool(call.id, otherwise)
+        for call in calls
+    ]

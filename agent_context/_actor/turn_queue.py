@@ -5,6 +5,7 @@ All of this is bookkeeping inside the actor; the work itself is a task on the I/
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
     InvalidOptions,
+    StoreError,
     TurnCancelled,
     TurnTimeout,
 )
@@ -376,7 +378,8 @@ class TurnQueue:
     def _settle(self, turn: Turn, completion: Completion) -> None:
         self._release(turn)
 
-        def settle(error: BaseException | None) -> None:
+        def settle(unkept: BaseException | None) -> None:
+            error = _with_answer(unkept, completion)
             if turn.channel is not None:
                 turn.channel.end(completion=None if error else completion, error=error)
             for reply in turn.replies:
@@ -487,6 +490,16 @@ class TurnQueue:
             if turn is not None:
                 turn.cancel_task()
                 turn.fail(error)
+
+
+def _with_answer(error: BaseException | None, completion: Completion) -> BaseException | None:
+    """The error, with the answer that it kept from being stored: it was paid for."""
+    if not isinstance(error, StoreError):
+        return error
+    own = copy.copy(error)  # other turns get the same one
+    own.completion = completion
+    own.__cause__ = error
+    return own
 
 
 def _to_vector(messages: object) -> PersistentVector:

@@ -46,9 +46,14 @@ from agent_context.compression.executor import CompressionResult
 from agent_context.compression.summarizer import SummaryRejected
 from agent_context.errors import BackendError, ContextFull, ErrorKind, InvalidMessage, TurnCancelled
 from agent_context.messages import Completion, Message, MessageId, Role
-from agent_context.options import SendOptions
+from agent_context.options import SendOptions, release_tool_choice
 from agent_context.stream import Channel
-from agent_context.stream_events import StreamAccumulator, StreamEvent, ToolRoundFinished
+from agent_context.stream_events import (
+    StreamAccumulator,
+    StreamEvent,
+    ToolRoundFinished,
+    ToolRoundStarted,
+)
 from agent_context.tools.loop import ToolRound
 
 __all__ = ["TurnTask"]
@@ -181,6 +186,8 @@ class TurnTask:
                 return self._finished(completion)
             self._calling, self._results = completion, []
             await self._write_down()
+            if self._channel is not None:
+                await self._channel.put(ToolRoundStarted(completion.message.tool_calls))
             answers = await request.loop.answer(completion, self._result_sink(self._results))
             if answers is None:
                 return self._finished(completion)
@@ -418,11 +425,12 @@ def _user_ids(messages: tuple[TurnMessage, ...]) -> frozenset[MessageId]:
 
 def _options_after(options: SendOptions, answers: ToolRound) -> SendOptions:
     """The options of the calls that follow a round."""
+    choice = answers.tool_choice or release_tool_choice(options.tool_choice)
     changes: dict[str, object] = {}
     if answers.tools is not None:
         changes["tools"] = tuple(answers.tools)
-    if answers.tool_choice is not None:
-        changes["tool_choice"] = answers.tool_choice
+    if choice != options.tool_choice:
+        changes["tool_choice"] = choice
     return options.model_copy(update=changes) if changes else options
 
 

@@ -27,7 +27,7 @@ from agent_context.agent.stream import AgentStream, UpdateSink
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
 from agent_context.errors import InvalidOptions, UsageError
-from agent_context.messages import Message, new_id
+from agent_context.messages import Message, ToolCall, new_id
 from agent_context.options import SendOptions
 from agent_context.protocol import FromJsonl, IsEmpty, UseBackend
 from agent_context.providers.chain import (
@@ -46,7 +46,6 @@ from agent_context.stores.store import Store
 from agent_context.tools import (
     ApprovalCallback,
     ApprovalDecision,
-    InMemoryToolResults,
     Limits,
     Tool,
     Toolbox,
@@ -156,7 +155,6 @@ class Agent:
         self._waits = on_provider_error == "raise"
         self._approve = approve
         self._limits = limits
-        self._results = InMemoryToolResults()
 
     def __repr__(self) -> str:
         return f"<agent {self.name or 'without a name'}>"
@@ -346,9 +344,16 @@ class Agent:
         if self._store is not None:
             await mark_calls_started(self._store, session.session_id, answer)
 
-    def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox:
+    def toolbox(
+        self,
+        tools: Sequence[Tool],
+        session: AgentSession,
+        *,
+        alone: bool,
+        progress: Callable[[ToolCall, str], object],
+    ) -> Toolbox:
         """What runs the calls of a run."""
-        keeper: ToolResultStore = self._results
+        keeper: ToolResultStore = session.tool_results
         if self._store is not None and not alone:
             keeper = StoreResults(self._store, session.session_id)
         return Toolbox(
@@ -358,6 +363,7 @@ class Agent:
             keeper=keeper,
             reader=HAS_TRUNCATED_RESULTS in session.state,
             conversation_id=session.session_id,
+            progress=progress,
         )
 
 

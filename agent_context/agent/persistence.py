@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping
 from threading import Lock
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
-
-import orjson
 
 from agent_context.errors import InvalidOptions, StoreCorrupt, StoreError
 from agent_context.messages import Message
@@ -62,26 +62,49 @@ async def load_state(store: Store, session: AgentSession) -> None:
     if kept is None:
         return
     try:
-        state = state_codec.decode_state(orjson.loads(kept))
-    except (orjson.JSONDecodeError, InvalidOptions) as error:
+        state = _read_state(kept)
+    except (ValueError, InvalidOptions) as error:
         raise StoreCorrupt(f"the state of {session!r} can't be read: {error}") from error
     session.stored_state = kept
     session.state = {**state, **session.state}
 
 
 async def save_state(store: Store, session: AgentSession) -> None:
-    """Keep the session's state, if it has changed. What can't be kept is logged."""
-    state = {name: value for name, value in session.state.items() if value not in ({}, None)}
+    """Keep the session's state, if it has changed.
+
+    What one provider can't have kept is logged, and stays as it was kept before.
+    """
+    written = _write_state(session)
+    if written == (session.stored_state or b"{}"):
+        return
     try:
-        written = orjson.dumps(state_codec.encode_state(state))
-        if written == (session.stored_state or b"{}"):
-            return
         await StoreExecutor.for_store(store).read(
             store.put_attachment, session.session_id, _NAME, written
         )
         session.stored_state = written
-    except (InvalidOptions, StoreError, TypeError) as error:
+    except StoreError as error:
         logger.warning("the state of %r was not kept: %s", session, error)
+
+
+def _write_state(session: AgentSession) -> bytes:
+    before: Mapping[str, object] | None = None
+    kept: dict[str, object] = {}
+    for name, value in session.state.items():
+        try:
+            if value not in ({}, None):
+                json.dumps(state_codec.encode_state(value, f"state[{name!r}]"))
+                kept[name] = value
+        except Exception as error:  # noqa: BLE001 - whatever a provider's own values do
+            logger.warning("a part of the state of %r was not kept: %s", session, error)
+            before = _read_state(session.stored_state) if before is None else before
+            kept |= {name: before[name]} if name in before else {}
+    return json.dumps(state_codec.encode_state(kept), separators=(",", ":")).encode()
+
+
+def _read_state(kept: bytes | None) -> Mapping[str, object]:
+    # The slower json: a state may hold integers of any size, and text of any kind.
+    state: Mapping[str, object] = state_codec.decode_state(json.loads(kept or b"{}"))
+    return state
 
 
 async def mark_calls_started(store: Store, session_id: str, answer: Message) -> None:

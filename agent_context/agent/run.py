@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from agent_context._actor import checkpoint
 from agent_context.agent.background import BackgroundTasks
 from agent_context.agent.request_builder import RequestBuilder
-from agent_context.agent.stream import AgentUpdate, UpdateSink
+from agent_context.agent.stream import AgentUpdate, RunUpdates, UpdateSink
 from agent_context.agent.structured_output import request_structured_output, retry_request
-from agent_context.agent.turn import Request, Rounds, Turn
+from agent_context.agent.turn import Request, Turn
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
@@ -23,9 +23,10 @@ from agent_context.errors import (
     InvalidOptions,
     InvalidOutput,
     RunCancelled,
+    StoreError,
 )
 from agent_context.messages import Completion, Message, Role, ToolCall, Usage, new_id
-from agent_context.options import SendOptions
+from agent_context.options import SendOptions, release_tool_choice
 from agent_context.protocol import Extend
 from agent_context.providers.chain import ProviderChain
 from agent_context.providers.context import SessionContext
@@ -35,8 +36,10 @@ from agent_context.sessions.lazy_messages import ConversationMessages
 from agent_context.sessions.session import AgentSession
 from agent_context.structured_output import parse_output
 from agent_context.tools import ApprovalDecision, Tool, Toolbox, ToolRunResult
+from agent_context.tools.approval import distinct_ids
 from agent_context.tools.loop import ToolLoopRunner
 from agent_context.tools.result_store import READ_RESULT_TOOL
+from agent_context.wire.lenient_json import as_mapping
 
 __all__ = [
     "HAS_TRUNCATED_RESULTS",
@@ -52,6 +55,10 @@ logger = logging.getLogger(__name__)
 
 HAS_TRUNCATED_RESULTS: Final = "shortened_tool_results"
 """In a session's state: some tool result was cut, so the tool that reads on is offered."""
+
+
+_DECIDED: Final = "tool_approvals"
+"""In a session's state: the answer whose calls wait, and what was decided on some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +93,14 @@ class RunServices(Protocol):
 
     async def mark_calls_started(self, session: AgentSession, answer: Message) -> None: ...
 
-    def toolbox(self, tools: Sequence[Tool], session: AgentSession, *, alone: bool) -> Toolbox: ...
+    def toolbox(
+        self,
+        tools: Sequence[Tool],
+        session: AgentSession,
+        *,
+        alone: bool,
+        progress: Callable[[ToolCall, str], object],
+    ) -> Toolbox: ...
 
 
 class Run:
@@ -97,7 +111,8 @@ class Run:
     ) -> None:
         self._agent = agent
         self._asked = asked
-        self._emit = emit
+        self._updates = RunUpdates(emit)
+        self._streams = emit is not None
         self._session = asked.session or AgentSession()
         self._alone = asked.session is None
         self._turn: Turn | None = None
@@ -159,13 +174,16 @@ class Run:
         self._rename_known(before)
         await agent.chain.before(agent, session, context)
         tools = agent.requests.merge_tools(context, self._asked.tools)
-        toolbox = agent.toolbox(tools, session, alone=self._alone)
+        toolbox = agent.toolbox(tools, session, alone=self._alone, progress=self._updates.report)
         if waiting is not None:
             pending = await self._resume(conversation, toolbox, waiting)
             if pending:
                 return self._response(pending=pending)
         if self._asked.output_type is not None:
             request_structured_output(self._asked.output_type, context, agent.requests.client)
+        if self._said:  # the model's calls have run: it is not made to call once more
+            choice = release_tool_choice(context.options.tool_choice)
+            context.options = context.options.model_copy(update={"tool_choice": choice})
         request = await agent.requests.build(session, context, toolbox.tools, self._said)
         completion, pending = await self._take_turn(request, toolbox)
         if pending or self._asked.output_type is None:
@@ -177,20 +195,34 @@ class Run:
     ) -> tuple[Completion, Sequence[ToolCall]]:
         """One turn; returns its last answer, and the calls in it that wait."""
         turn = self._turn = Turn(self._conversation())
-        bound = ToolLoopRunner(
+        loop = ToolLoopRunner(
             toolbox, asyncio.get_running_loop(), max_rounds=self._agent.max_rounds
         )
-        rounds = Rounds(bound)
-        if self._emit is None:
-            completion = await turn.whole(request, rounds)
-        else:
-            completion = await turn.streamed(request, rounds, self._emit)
-        self._said += [*rounds.said, completion.message]
-        self._usages += [*rounds.usages, completion.usage]
+        try:
+            if self._streams:
+                completion = await turn.streamed(request, loop, self._updates.hear)
+            else:
+                completion = await turn.whole(request, loop)
+        except StoreError as error:
+            completion = self._unkept_answer(error)
+        self._said += [*loop.said, completion.message]
+        self._usages += [*loop.usages, completion.usage]
         if any(offered.name == READ_RESULT_TOOL for offered in toolbox.tools):
             # Later runs offer it too: what was shortened is still in the history.
             self._session.state[HAS_TRUNCATED_RESULTS] = True
-        return completion, bound.pending
+        return completion, loop.pending
+
+    def _unkept_answer(self, error: StoreError) -> Completion:
+        """The answer that came and couldn't be kept, which the caller gets all the same.
+
+        Raises the error if there is none.
+        """
+        if error.completion is None:
+            raise error
+        logger.warning("the answer of a run of %r was not kept: %s", self._session, error)
+        text = f"the answer was not kept: {error}"
+        self._context.diagnostics.append(Diagnostic("store", "store_answer", text, error))
+        return cast("Completion", error.completion)
 
     async def _parse_or_retry(
         self, kind: type[Any], request: Request, toolbox: Toolbox, completion: Completion
@@ -224,30 +256,44 @@ class Run:
         """Go on with the calls that an earlier run left open; returns those that still wait."""
         context, calls = self._context, waiting.tool_calls
         begun = await self._agent.calls_started(self._session, waiting)
+        decisions = self._all_decisions(waiting)
         given = [said for said in context.input_messages if said.role is Role.TOOL]
         if given:
             context.input_messages[:] = [m for m in context.input_messages if m not in given]
         elif not begun and (self._asked.approvals or not context.input_messages):
-            outcome = await self._run_pending_calls(conversation, toolbox, waiting)
+            self._updates.start_calls(calls)
+            outcome = await self._run_pending_calls(conversation, toolbox, waiting, decisions)
             if outcome.pending:
+                self._session.state[_DECIDED] = {"answer": waiting.id, "decisions": decisions}
                 return outcome.pending
             given = list(outcome.results)
         results = close_calls(calls, given, begun=begun)
         await conversation.aask(Extend(results))
+        self._session.state.pop(_DECIDED, None)
         self._said = [waiting, *results]
-        if self._emit is not None:
-            self._emit(AgentUpdate(tool_calls=calls, results=results))
+        self._updates.end_calls(results)
         return ()
 
+    def _all_decisions(self, waiting: Message) -> dict[str, ApprovalDecision]:
+        """What was decided on the calls of this answer, in earlier runs and now."""
+        kept = as_mapping(self._session.state.get(_DECIDED))
+        if kept.get("answer") != waiting.id:
+            return dict(self._asked.approvals)
+        return {**as_mapping(kept, "decisions"), **self._asked.approvals}
+
     async def _run_pending_calls(
-        self, conversation: ContextRef, toolbox: Toolbox, waiting: Message
+        self,
+        conversation: ContextRef,
+        toolbox: Toolbox,
+        waiting: Message,
+        decisions: Mapping[str, ApprovalDecision],
     ) -> ToolRunResult:
         """What becomes of calls that waited. That they are begun is kept before the first runs."""
         done: list[Message] = []
         begin = partial(self._agent.mark_calls_started, self._session, waiting)
         try:
             return await toolbox.resume(
-                waiting.tool_calls, self._asked.approvals, done=done.append, begin=begin
+                waiting.tool_calls, decisions, done=done.append, begin=begin
             )
         except asyncio.CancelledError:
             conversation.tell(Extend(close_calls(waiting.tool_calls, done, begun=True)))
@@ -261,8 +307,8 @@ class Run:
         value: object = None,
     ) -> AgentResponse:
         usage = Usage.total(self._usages)
-        if self._emit is not None and completion is not None:
-            self._emit(AgentUpdate(finish_reason=completion.finish_reason, usage=usage))
+        if completion is not None:
+            self._updates.tell(AgentUpdate(finish_reason=completion.finish_reason, usage=usage))
         return AgentResponse(
             messages=tuple(self._said),
             completion=completion,
@@ -270,7 +316,7 @@ class Run:
             value=value,
             session_id=self._session.session_id,
             usage=usage,
-            diagnostics=tuple(self._context.diagnostics),
+            diagnostics=self._context.diagnostics,
         )
 
     async def _end(self, over: asyncio.Event, leave: Callable[[], None]) -> None:
@@ -333,10 +379,16 @@ def last_open_tool_calls(messages: Sequence[Message]) -> Message | None:
 
 def check_decisions(decisions: Mapping[str, object], answer: Message | None) -> None:
     """Refuse decisions on calls that don't wait. Raises `InvalidOptions`."""
-    waiting = [] if answer is None else [call.id for call in answer.tool_calls]
+    waiting = [] if answer is None else distinct_ids(answer.tool_calls)
     if unknown := [call_id for call_id in decisions if call_id not in waiting]:
         waits = f"these wait: {', '.join(waiting)}" if waiting else "none does"
         raise InvalidOptions(f"approvals: no call {', '.join(map(repr, unknown))} waits; {waits}")
+    for call_id, decision in decisions.items():
+        if not isinstance(decision, bool | str | Message):
+            raise InvalidOptions(
+                f"approvals[{call_id!r}]: True, False, a text that says why not, or a Message that "
+                f"is the result, not {type(decision).__name__}"
+            )
 
 
 def close_calls(

@@ -16,14 +16,21 @@ from agent_context.errors import RunCancelled, UsageError
 from agent_context.messages import FinishReason, Message, ToolCall, Usage
 from agent_context.providers.response import AgentResponse
 from agent_context.stream_events import (
-    Finished,
     ReasoningDelta,
     StreamEvent,
     TextDelta,
     ToolRoundFinished,
+    ToolRoundStarted,
 )
 
-__all__ = ["AgentStream", "AgentUpdate", "UpdateSink", "to_update"]
+__all__ = ["AgentStream", "AgentUpdate", "RunUpdates", "ToolProgress", "UpdateSink"]
+
+
+class ToolProgress(Struct, frozen=True, kw_only=True):
+    """What a running tool says of its work, by `ToolContext.report`."""
+
+    call: ToolCall
+    text: str
 
 
 class AgentUpdate(Struct, frozen=True, kw_only=True):
@@ -34,9 +41,11 @@ class AgentUpdate(Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     """More of what the model thinks aloud."""
     tool_calls: Sequence[ToolCall] = ()
-    """Calls, once they are whole."""
+    """Calls, once they are whole and before they are carried out."""
+    progress: ToolProgress | None = None
+    """What a tool reports while it runs."""
     results: Sequence[Message] = ()
-    """What came of them."""
+    """What came of the calls."""
     finish_reason: FinishReason | None = None
     """On the last update: why the model stopped."""
     usage: Usage | None = None
@@ -49,22 +58,64 @@ class AgentUpdate(Struct, frozen=True, kw_only=True):
 UpdateSink = Callable[[AgentUpdate], object]
 
 
-def to_update(event: StreamEvent) -> AgentUpdate | None:
-    """What an event says to whoever listens to a run; None if that is nothing yet.
+class RunUpdates:
+    """Tells whoever listens to a run what happens in it, in order; nobody need listen.
 
-    Pieces of tool calls wait until the calls are whole, and the end of a turn for that of the run.
+    Made on the run's loop. A tool that is quick may report before the stream has come to its call:
+    what it says waits for that.
     """
-    match event:
-        case TextDelta(text) if text:
-            return AgentUpdate(text=text)
-        case ReasoningDelta(text) if text:
-            return AgentUpdate(reasoning=text)
-        case ToolRoundFinished(completion, results):
-            return AgentUpdate(tool_calls=completion.message.tool_calls, results=results)
-        case Finished(completion) if completion.message.tool_calls:
-            return AgentUpdate(tool_calls=completion.message.tool_calls)
-        case _:
-            return None
+
+    def __init__(self, emit: UpdateSink | None) -> None:
+        self._emit = emit
+        self._loop = asyncio.get_running_loop()
+        self._announced: set[str] = set()
+        self._early: list[ToolProgress] = []
+
+    def hear(self, event: StreamEvent) -> None:
+        """Tell of what arrived, as far as it says anything to whoever listens to a run."""
+        match event:
+            case TextDelta(text) if text:
+                self.tell(AgentUpdate(text=text))
+            case ReasoningDelta(text) if text:
+                self.tell(AgentUpdate(reasoning=text))
+            case ToolRoundStarted(calls):
+                self.start_calls(calls)
+            case ToolRoundFinished(_, results):
+                self.end_calls(results)
+            case _:
+                pass
+
+    def start_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Tell of calls before they are carried out."""
+        self.tell(AgentUpdate(tool_calls=tuple(calls)))
+        self._announced = {call.id for call in calls}
+        early, self._early = self._early, []
+        for progress in early:
+            if progress.call.id in self._announced:
+                self.tell(AgentUpdate(progress=progress))
+
+    def end_calls(self, results: Sequence[Message]) -> None:
+        """Tell what came of them."""
+        self._announced = set()
+        self.tell(AgentUpdate(results=tuple(results)))
+
+    def report(self, call: ToolCall, text: str) -> None:
+        """Tell what a running tool says of its work. Any thread."""
+        if self._emit is not None:
+            progress = ToolProgress(call=call, text=text)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._tell_progress, progress)
+
+    def _tell_progress(self, progress: ToolProgress) -> None:
+        if progress.call.id in self._announced:
+            self.tell(AgentUpdate(progress=progress))
+        else:
+            self._early.append(progress)
+
+    def tell(self, update: AgentUpdate) -> None:
+        """Hand over an update."""
+        if self._emit is not None:
+            self._emit(update)
 
 
 _Driver = Callable[[UpdateSink], Coroutine[Any, Any, AgentResponse]]

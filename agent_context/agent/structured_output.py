@@ -11,6 +11,7 @@ from agent_context.agent.turn import Request
 from agent_context.backend import ContextBackend
 from agent_context.errors import InvalidOutput
 from agent_context.messages import Message
+from agent_context.options import release_tool_choice
 from agent_context.providers.context import SessionContext
 from agent_context.structured_output import output_instructions, response_format_for
 
@@ -33,7 +34,10 @@ def request_structured_output(
 
 def retry_request(request: Request, said: Sequence[Message], complaint: InvalidOutput) -> Request:
     """The request that has the model mend an answer that is not of the type."""
+    choice = release_tool_choice(request.options.tool_choice)
+    options = request.options.model_copy(update={"tool_choice": choice})
     history = request.history
     if history is not None:
         history = [*history, *request.messages, *said]
-    return replace(request, messages=[Message.user(str(complaint))], history=history)
+    messages = [Message.user(str(complaint))]
+    return replace(request, options=options, messages=messages, history=history)

@@ -10,16 +10,16 @@ import pykka
 from msgspec import Struct
 
 from agent_context._runtime import Reply
-from agent_context.agent.stream import UpdateSink, to_update
 from agent_context.errors import ConversationClosed
-from agent_context.messages import Completion, Message, Usage
+from agent_context.messages import Completion, Message
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
 from agent_context.ref import ContextRef, submit
 from agent_context.stream import Stream
-from agent_context.tools.loop import ToolLoop, ToolRound
+from agent_context.stream_events import StreamEvent
+from agent_context.tools.loop import ToolLoop
 
-__all__ = ["Request", "Rounds", "Turn"]
+__all__ = ["Request", "Turn"]
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -29,25 +29,6 @@ class Request(Struct, frozen=True, kw_only=True):
     messages: Sequence[Message] = ()
     context: Sequence[Message] = ()
     history: Sequence[Message] | None = None
-
-
-class Rounds:
-    """A tool loop that remembers what was said in its rounds."""
-
-    def __init__(self, loop: ToolLoop) -> None:
-        self._loop = loop
-        self.said: list[Message] = []
-        self.usages: list[Usage] = []
-
-    async def answer(
-        self, completion: Completion, done: Callable[[Message], object]
-    ) -> ToolRound | None:
-        """What the loop beneath answers."""
-        answers = await self._loop.answer(completion, done)
-        if answers is not None:
-            self.said += [completion.message, *answers.results]
-            self.usages.append(completion.usage)
-        return answers
 
 
 class Turn:
@@ -76,7 +57,9 @@ class Turn:
             self._conversation.channel.cancel(send)
             raise
 
-    async def streamed(self, request: Request, loop: ToolLoop, emit: UpdateSink) -> Completion:
+    async def streamed(
+        self, request: Request, loop: ToolLoop, hear: Callable[[StreamEvent], object]
+    ) -> Completion:
         """The answer, and what arrives of it as it does."""
         send = SendStream(
             options=request.options,
@@ -88,8 +71,7 @@ class Turn:
         self._stream = await self._conversation.aask(send)
         try:
             async for event in self._stream:
-                if (update := to_update(event)) is not None:
-                    emit(update)
+                hear(event)
         except asyncio.CancelledError:
             self._stream.cancel()
             raise

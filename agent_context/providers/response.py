@@ -37,7 +37,8 @@ class AgentResponse(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """Of all model calls of the run together."""
     diagnostics: Sequence[Diagnostic] = ()
-    """What went wrong beside it, as far as it was known when the run ended."""
+    """What went wrong beside it. What fails after the run, a provider that keeps history for one,
+    is here once `Agent.drain` has returned."""
 
     @property
     def text(self) -> str:

@@ -14,7 +14,7 @@ from agent_context.errors import AgentContextError, SkillError, ToolError
 from agent_context.messages import Message
 from agent_context.skills import AgentSkill, SkillScriptRunner, SubprocessScriptRunner
 from agent_context.tools import ApprovalPolicy, CallableTool, ToolContext
-from agent_context.tools.arguments import read_arguments
+from agent_context.tools.arguments import normalize_arguments, read_arguments
 
 __all__ = ["Visible", "load_tool", "lookup", "resource_tool", "script_tool"]
 
@@ -53,13 +53,9 @@ class _SkillTool(CallableTool):
     takes: type[_Arguments] = Field(exclude=True, repr=False)
     work: Callable[[Any], Awaitable[object]] = Field(exclude=True, repr=False)
 
-    def accepts(self, arguments: str) -> bool:
-        """Whether the arguments have the names and types that they should."""
-        try:
-            read_arguments(arguments, self.takes, who=self.name)
-        except ToolError:
-            return False
-        return True
+    def normalize(self, arguments: str) -> str:
+        """The arguments, if they have the names and types that they should."""
+        return normalize_arguments(arguments, self.takes, who=self.name)
 
     async def call(self, arguments: str, context: ToolContext) -> object:
         """Do the work. What is wrong with a skill is told to the model."""

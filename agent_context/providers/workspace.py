@@ -13,7 +13,7 @@ from agent_context.providers.provider import ContextProvider
 from agent_context.providers.workspace_files import FileLimits, PathScope, WorkspaceFiles
 from agent_context.sessions.session import AgentSession
 from agent_context.tools import ApprovalPolicy, FunctionTool, tool
-from agent_context.wire.lenient_json import as_mapping, loads_lenient
+from agent_context.tools.arguments import read_object
 
 __all__ = ["ScopePolicy", "WorkspaceProvider"]
 
@@ -96,7 +96,7 @@ class WorkspaceProvider(ContextProvider):
 
     def _leaves(self, call: ToolCall) -> bool:
         """Whether somebody must allow it, since it goes outside."""
-        path = as_mapping(loads_lenient(call.arguments.encode() or b"{}")).get("path", ".")
+        path = read_object(call.arguments, who=call.name).get("path", ".")
         return self.policy == "approve" and self._files.scope(path) is PathScope.OUTSIDE
 
     def _writes(self, call: ToolCall) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -22,6 +23,7 @@ __all__ = ["FileLimits", "PathScope", "WorkspaceFiles"]
 _SNIFFED = 8_192
 """So many bytes from the beginning of a text hold no NUL."""
 _LONGEST_LINE = 500
+_BOM: Final = "\N{BYTE ORDER MARK}"
 
 
 class PathScope(StrEnum):
@@ -132,12 +134,17 @@ class WorkspaceFiles:
             raise ToolError("old: it is empty; which piece should be replaced?")
         with self._writing:
             text = self._text(path)
-            count = text.count(old)
+            pieces = _spellings(text, old)
+            count = sum(map(text.count, pieces))
             if not count:
                 raise ToolError(f"{path!r} does not hold that piece; read the file again")
             if count > 1 and not every:
                 raise ToolError(f"{path!r} holds that piece {count} times; give more around it")
-            self._put(path, text.replace(old, new))
+            new = _with_line_ends_of(text, new)
+            self._check_size(path, _size_after(text, pieces, new))
+            for piece in pieces:
+                text = text.replace(piece, new)
+            self._put(path, text)
         return f"{self._head(path)}: {count} replaced"
 
     def _whole(self, path: str) -> Path:
@@ -158,7 +165,8 @@ class WorkspaceFiles:
         """A root, and the path's name below it; empty for the root itself."""
         whole = self._whole(path)
         if self.scope(path) is PathScope.WORKSPACE:
-            return self.root, whole.relative_to(self.root.path).as_posix().removeprefix(".")
+            name = whole.relative_to(self.root.path).as_posix()
+            return self.root, "" if name == "." else name
         if not self._may_leave:
             raise PathNotAllowed(path, "it is outside the workspace, where nothing may be touched")
         return (
@@ -172,12 +180,15 @@ class WorkspaceFiles:
         return _decode(root.read(name, self._limits.bytes), path)
 
     def _put(self, path: str, content: str) -> int:
-        encoded, most = content.encode("utf-8", "replace"), self._limits.bytes
-        if len(encoded) > most:
-            raise PathNotAllowed(path, f"{len(encoded)} bytes can't be written, only up to {most}")
+        encoded = content.encode("utf-8", "replace")
+        self._check_size(path, len(encoded))
         root, name = self._place(path)
         root.write(name, encoded)
         return len(encoded)
+
+    def _check_size(self, path: str, size: int) -> None:
+        if size > (most := self._limits.bytes):
+            raise PathNotAllowed(path, f"{size} bytes can't be written, only up to {most}")
 
     def _find(self, context: ToolContext, path: str, pattern: str) -> Iterator[tuple[str, int]]:
         """The files with their sizes. What is outside has an absolute name."""
@@ -219,12 +230,37 @@ def _decode(content: bytes, path: str) -> str:
     if b"\0" in content[:_SNIFFED]:
         raise PathNotAllowed(path, f"it is no text, but {len(content)} bytes of something else")
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise PathNotAllowed(path, f"it is no text in UTF-8: {error}") from error
 
 
 def _lines(text: str) -> list[str]:
     """The lines as editors number them."""
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = text.removeprefix(_BOM).replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
+
+
+def _spellings(text: str, old: str) -> list[str]:
+    """A piece as it stands in the text: the model sees one kind of line end, and there are two."""
+    unix = old.replace("\r\n", "\n")
+    spellings = dict.fromkeys((old, unix, unix.replace("\n", "\r\n")))
+    found = [piece for piece in spellings if piece in text]
+    if not found and "\r\n" in text and "\n" in unix:  # its lines may end in both ways
+        mixed = re.search("\r?\n".join(map(re.escape, unix.split("\n"))), text)
+        return [mixed[0]] if mixed else []
+    return found
+
+
+def _with_line_ends_of(text: str, new: str) -> str:
+    """What replaces a piece, with the line ends that most lines of the text have."""
+    if 2 * text.count("\r\n") <= text.count("\n"):
+        return new
+    return new.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _size_after(text: str, pieces: Sequence[str], new: str) -> int:
+    """How many bytes the text has when the pieces are replaced."""
+    comes = len(new.encode("utf-8", "replace"))
+    grows = ((comes - len(p.encode("utf-8", "replace"))) * text.count(p) for p in pieces)
+    return len(text.encode("utf-8", "replace")) + sum(grows)

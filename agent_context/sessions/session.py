@@ -21,7 +21,7 @@ from agent_context.protocol import ToJsonl
 from agent_context.ref import ContextRef, read_zones
 from agent_context.sessions import state_codec
 from agent_context.sessions.lazy_messages import ChainedMessages, ConversationMessages
-from agent_context.tools import Tool
+from agent_context.tools import InMemoryToolResults, Tool
 
 __all__ = ["AgentSession", "count_shared_links", "request_chain"]
 
@@ -56,6 +56,8 @@ class AgentSession:
         """What was said before, as lines of JSON, for the conversation that will be started."""
         self.stored_state: bytes | None = None
         """The state as a store has it."""
+        self.tool_results = InMemoryToolResults()
+        """The full texts of results that were shortened, unless a store keeps them."""
         self._chain: tuple[str, ...] = ()
         self._sent: Callable[[], tuple[str, ...]] | None = None
         """Makes the chain of the last request."""
@@ -153,12 +155,14 @@ class AgentSession:
         return self._as_dict(said)
 
     def _as_dict(self, said: str | None) -> dict[str, Any]:
+        results = self.tool_results.texts
         return {
             "type": "session",
             "session_id": self.session_id,
             "state": state_codec.encode_state(self.state),
             "messages": said or "",
             "request_trace": list(self.request_trace),
+            **({"tool_results": results} if results else {}),
         }
 
     @classmethod
@@ -173,6 +177,8 @@ class AgentSession:
                 )
         session.imported_jsonl = str(data.get("messages", "")) or None
         session._chain = tuple(map(str, data.get("request_trace", ())))
+        kept = cast("Mapping[object, object]", data.get("tool_results") or {})
+        session.tool_results = InMemoryToolResults({str(k): str(v) for k, v in kept.items()})
         return session
 
 

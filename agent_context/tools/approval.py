@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -15,6 +15,7 @@ __all__ = [
     "ApprovalCallback",
     "ApprovalDecision",
     "ApprovalDecisions",
+    "distinct_ids",
     "refusal_text",
     "request_decision",
 ]
@@ -25,12 +26,25 @@ ApprovalDecision = bool | str | Message
 """True: run it. False: don't. A text: don't, and that is why. A message: that is its result."""
 
 ApprovalDecisions = Mapping[str, ApprovalDecision]
-"""Decisions by the ids of the calls."""
+"""Decisions by the ids of the calls; see `distinct_ids` for calls of one message that share one."""
 
 ApprovalCallback = Callable[
     [ToolCall], ApprovalDecision | Awaitable[ApprovalDecision | None] | None
 ]
 """Decides at once, or says None to leave it open. A synchronous function runs on a thread."""
+
+
+def distinct_ids(calls: Sequence[ToolCall]) -> list[str]:
+    """An id for each call of one message: its own, or `id#2` for the second one that has it."""
+    given: dict[str, None] = {}
+    taken = {call.id for call in calls}
+    for call in calls:
+        name, number = call.id, 1
+        while name in given or (number > 1 and name in taken):
+            number += 1
+            name = f"{call.id}#{number}"
+        given[name] = None
+    return list(given)
 
 
 async def request_decision(approve: ApprovalCallback, call: ToolCall) -> ApprovalDecision | None:

@@ -12,7 +12,12 @@ from pydantic_core import ErrorDetails
 
 from agent_context.errors import ToolError
 
-__all__ = ["format_validation_error", "read_arguments", "read_object"]
+__all__ = [
+    "format_validation_error",
+    "normalize_arguments",
+    "read_arguments",
+    "read_object",
+]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -21,13 +26,28 @@ _LONGEST_VALUE = 100
 
 def read_arguments(text: str, model: type[M], *, who: str) -> M:
     """The arguments of a call of `who`. Raises `ToolError` that says what is wrong and where."""
+    return _fit(read_object(text, who=who), model, who)[1]
+
+
+def normalize_arguments(text: str, model: type[BaseModel] | None = None, *, who: str) -> str:
+    """The text of one JSON object that says what a tool makes of `text`, and nothing else.
+
+    Whoever judges a call reads this: JSON in a JSON string is taken out of it, and of a key that
+    stands twice only the value that counts is left. Raises `ToolError` for what doesn't fit.
+    """
     values = read_object(text, who=who)
+    fitting = values if model is None else _fit(values, model, who)[0]
+    return text if fitting == values and _is_plain(text) else _dump(fitting)
+
+
+def _fit(values: dict[str, Any], model: type[M], who: str) -> tuple[dict[str, Any], M]:
+    """The values that the model takes, and what it makes of them."""
     try:
-        return model.model_validate_json(_dump(values))
+        return values, model.model_validate_json(_dump(values))
     except ValidationError as error:
         if (repaired := _unpack(values)) != values:
             try:
-                return model.model_validate_json(_dump(repaired))
+                return repaired, model.model_validate_json(_dump(repaired))
             except ValidationError:
                 pass
         names = [item.alias or name for name, item in model.model_fields.items()]
@@ -58,13 +78,28 @@ def read_object(text: str, *, who: str) -> dict[str, Any]:
 def _load(text: str, who: str) -> object:
     try:
         return cast("object", json.loads(text, strict=False))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
         at = error.pos if isinstance(error, json.JSONDecodeError) else 0
         near = text[max(at - 20, 0) : at + 20]
         raise ToolError(
             f"The arguments of {who} are not valid JSON: {error}, near {near!r}. "
             "Nothing was done. Call it again with one whole JSON object."
         ) from error
+
+
+def _is_plain(text: str) -> bool:
+    """Whether every reader of JSON finds the same object in it."""
+    try:
+        return isinstance(json.loads(text, object_pairs_hook=_once), dict)
+    except ValueError:
+        return False
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key stands twice")
+    return values
 
 
 def _dump(values: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, overload
 from pydantic import Field
 
 from agent_context.errors import InvalidOptions, ToolError
-from agent_context.tools.arguments import read_arguments
+from agent_context.tools.arguments import normalize_arguments, read_arguments
 from agent_context.tools.docstring import Docs, parse_docstring
 from agent_context.tools.offload import in_thread
 from agent_context.tools.schema import json_schema, strict_schema
@@ -48,13 +48,9 @@ class FunctionTool(CallableTool):
         """Only what is asynchronous can be stopped."""
         return _is_async(self.target)
 
-    def accepts(self, arguments: str) -> bool:
-        """Whether the arguments fit the annotations."""
-        try:
-            read_arguments(arguments, self.signature.model, who=self.name)
-        except ToolError:
-            return False
-        return True
+    def normalize(self, arguments: str) -> str:
+        """The arguments that fit the annotations, as the function will get them."""
+        return normalize_arguments(arguments, self.signature.model, who=self.name)
 
     async def call(self, arguments: str, context: ToolContext) -> object:
         """Run the function with arguments that fit its annotations."""

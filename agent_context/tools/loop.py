@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from msgspec import Struct
 
 from agent_context.errors import InvalidOptions, TurnAborted
-from agent_context.messages import Completion, Message, ToolCall
+from agent_context.messages import Completion, Message, ToolCall, Usage
 from agent_context.tools.call import RepeatedFailures
 from agent_context.tools.offload import LoopClosed, run_on_loop
 from agent_context.tools.tool import Tool
@@ -21,6 +21,11 @@ __all__ = ["ToolLoop", "ToolLoopRunner", "ToolRound"]
 
 MAX_EXTRA_ROUNDS: Final = 2
 """How often a model may still call tools after it was told to answer without them."""
+
+_NO_ROUNDS_LEFT: Final = (
+    "The call was not carried out: there are no rounds of tool calls left. Answer now, without "
+    "calling tools."
+)
 
 
 class ToolRound(Struct, frozen=True):
@@ -84,6 +89,10 @@ class ToolLoopRunner:
         self._offered = toolbox.tools
         self.rounds = 0
         """How many rounds were answered."""
+        self.said: list[Message] = []
+        """What model and tools said in them."""
+        self.usages: list[Usage] = []
+        """What the model's answers in them cost."""
         self.pending: tuple[ToolCall, ...] = ()
         """The calls that wait for a decision, after `answer` has returned None."""
 
@@ -97,11 +106,17 @@ class ToolLoopRunner:
                 "told to answer without them"
             )
         calls = completion.message.tool_calls
-        outcome = await self._run(partial(self._toolbox.run, calls, repeats=self._repeats), done)
+        if self.rounds >= self._max_rounds:
+            outcome = _refuse(calls, done)
+        else:
+            run = partial(self._toolbox.run, calls, repeats=self._repeats)
+            outcome = await self._run(run, done)
         if outcome.pending:
             self.pending = outcome.pending
             return None
         self.rounds += 1
+        self.said += [completion.message, *outcome.results]
+        self.usages.append(completion.usage)
         return ToolRound(outcome.results, *self._changes())
 
     def _changes(self) -> tuple[Sequence[Tool] | None, str | None]:
@@ -128,3 +143,11 @@ class ToolLoopRunner:
             return await run_on_loop(partial(run, done=say), self._loop, self._variables.copy())
         except LoopClosed as error:
             raise TurnAborted(f"the loop that the tools belong to is gone: {error}") from error
+
+
+def _refuse(calls: Sequence[ToolCall], done: Callable[[Message], object]) -> ToolRunResult:
+    """Leave undone what is called for although there are no rounds left."""
+    refusals = tuple(Message.tool(call.id, _NO_ROUNDS_LEFT) for call in calls)
+    for refusal in refusals:
+        done(refusal)
+    return ToolRunResult(refusals, failed=frozenset(call.id for call in calls))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 from pydantic_core import PydanticSerializationError, to_json
@@ -11,17 +12,28 @@ from pydantic_core import PydanticSerializationError, to_json
 from agent_context.errors import ToolError
 from agent_context.messages import ImagePart, Message, OpaquePart, Part, Role, TextPart
 
-__all__ = ["result_message", "to_parts"]
+__all__ = ["clean_json", "clean_text", "result_message", "to_parts"]
 
+_SMALLEST = -(1 << 63)
+_LARGEST = (1 << 64) - 1
 _DONE = "ok"
 _NOTHING = "(nothing)"
 
 
 def result_message(call_id: str, parts: Sequence[Part], value: object = None) -> Message:
-    """The message that answers a call; of a `value` that is a message the unknown fields stay."""
-    result = Message(role=Role.TOOL, parts=tuple(parts), tool_call_id=call_id)
-    extra = value.extra if isinstance(value, Message) else {}
-    return result.model_copy(update=extra) if extra else result
+    """The message that answers a call; of a `value` that is a message the unknown fields stay.
+
+    Whatever it is made of, it can be stored and sent.
+    """
+    fields = dict(value.extra) if isinstance(value, Message) else {}
+    fields |= {"role": Role.TOOL, "tool_call_id": call_id}
+    return Message(parts=tuple(map(_sendable, parts)), **clean_json(fields))
+
+
+def _sendable(part: Part) -> Part:
+    if isinstance(part, TextPart) and not part.model_extra:
+        return TextPart(text=clean_text(part.text))
+    return type(part).model_validate(clean_json(part.model_dump(exclude_unset=True)))
 
 
 def to_parts(value: object) -> tuple[Part, ...]:
@@ -56,8 +68,32 @@ def _parts(items: Sequence[object]) -> tuple[Part, ...]:
 
 
 def _text(text: str) -> tuple[Part, ...]:
-    # Half a surrogate pair can't be stored or sent.
-    return (TextPart(text=text.encode("utf-8", "replace").decode("utf-8")),)
+    return (TextPart(text=clean_text(text)),)
+
+
+def clean_text(text: str) -> str:
+    """The text without halves of surrogate pairs, which can't be stored or sent."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def clean_json(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """A JSON value that every store and vendor takes: texts whole, numbers within 64 bits."""
+    match value:
+        case str():
+            return clean_text(value)
+        case bool():
+            return value
+        case int() if not _SMALLEST <= value <= _LARGEST:
+            return f"{value:#x}"
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Mapping():
+            fields = cast("Mapping[object, object]", value)
+            return {clean_text(str(key)): clean_json(item) for key, item in fields.items()}
+        case list() | tuple():
+            return [clean_json(item) for item in cast("Sequence[object]", value)]
+        case _:
+            return value
 
 
 def _json(value: object) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
-from agent_context.errors import StoreError, ToolError
+from agent_context.errors import ToolError
 from agent_context.messages import Part, TextPart
 from agent_context.tools.function import FunctionTool, tool
 
@@ -19,6 +21,7 @@ __all__ = [
 ]
 
 READ_RESULT_TOOL = "read_tool_result"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
 
 class ToolResultStore(Protocol):
@@ -36,10 +39,15 @@ class ToolResultStore(Protocol):
 class InMemoryToolResults:
     """Keeps results while the program runs; the oldest go when there is no room."""
 
-    def __init__(self, *, room: int = 64_000_000) -> None:
+    def __init__(self, texts: Mapping[str, str] | None = None, *, room: int = 16_000_000) -> None:
+        """`texts` are there from the start; `room` is in characters."""
         self._room = room
-        """Characters."""
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._texts: OrderedDict[str, str] = OrderedDict(texts or {})
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """What is kept, by id."""
+        return dict(self._texts)
 
     async def keep(self, id: str, text: str) -> None:
         """Keep a text, in the place of others if need be."""
@@ -68,13 +76,20 @@ async def _truncate_part(part: Part, call_id: str, most: int, keeper: ToolResult
     try:
         kept_as = await _keep_text(text, call_id, keeper)
         note = f"{left_out}; {READ_RESULT_TOOL} shows them: id {kept_as!r}, offset {head}"
-    except StoreError as error:
+    except Exception as error:  # noqa: BLE001 - the call has worked: only its middle is lost
         note = f"{left_out}, which could not be kept: {error}"
     return TextPart(text=f"{text[:head]}\n[… {note} …]\n{text[len(text) - tail :]}")
 
 
 async def _keep_text(text: str, call_id: str, keeper: ToolResultStore) -> str:
-    """Keep a text under the call's id, or one like it: some servers give an id out twice."""
+    """Keep a text under the call's id, or one like it: some servers give an id out twice.
+
+    An id that no store could take as a name, or no model could repeat, is replaced.
+    """
+    if not _PLAIN.fullmatch(call_id):
+        call_id = (
+            f"call-{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+        )
     name, number = call_id, 1
     while (other := await keeper.fetch(name)) is not None and other != text:
         number += 1

@@ -18,8 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from agent_context.errors import InvalidOptions
+from agent_context.errors import InvalidOptions, ToolError
 from agent_context.messages import ToolCall, describe_validation_error
+from agent_context.tools.arguments import normalize_arguments
 
 __all__ = ["ApprovalPolicy", "CallableTool", "Tool", "ToolContext"]
 
@@ -125,14 +126,20 @@ class CallableTool(Tool, ABC):
         """Whether cancelling a call ends what it does."""
         return True
 
-    def accepts(self, arguments: str) -> bool:
-        """Whether the arguments fit, as far as can be told without running: or nobody is asked."""
-        del arguments
-        return True
+    def normalize(self, arguments: str) -> str:
+        """The arguments as one JSON object: what is judged is what will run.
+
+        Raises `ToolError` if it can be told without running that they don't fit: then nobody is
+        asked. A tool whose arguments are no JSON object gets them as the model wrote them.
+        """
+        try:
+            return normalize_arguments(arguments, who=self.name)
+        except ToolError:
+            return arguments
 
     @abstractmethod
     async def call(self, arguments: str, context: ToolContext) -> object:
-        """Run with the arguments as the model wrote them.
+        """Run with the arguments that `normalize` gave.
 
         Raises `ToolError` with a text for the model. Whatever else is raised is told to it with
         its type.

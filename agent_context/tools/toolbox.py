@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from agent_context.errors import InvalidOptions, ToolError
 from agent_context.messages import Message, TextPart, ToolCall
@@ -16,6 +16,7 @@ from agent_context.tools.approval import (
     ApprovalCallback,
     ApprovalDecision,
     ApprovalDecisions,
+    distinct_ids,
     refusal_text,
     request_decision,
 )
@@ -137,20 +138,22 @@ class Toolbox:
         Args:
             calls: The calls, as the model made them.
             done: Called with each result as soon as it is there.
-            decisions: What was decided on calls that need approval.
+            decisions: What was decided on calls that need approval, by the ids under which they
+                were pending.
             repeats: What failed in earlier rounds, to tell a model that doesn't learn.
             begin: Awaited once all is decided, before the first call runs.
         """
-        verdicts = [await self._verdict(call, decisions or {}) for call in calls]
-        open_ones = [call for call, said in zip(calls, verdicts, strict=True) if said is None]
+        asked = [self._prepare(*each) for each in zip(distinct_ids(calls), calls, strict=True)]
+        verdicts = [await self._verdict(each, decisions or {}) for each in asked]
+        open_ones = [each.shown for each, said in zip(asked, verdicts, strict=True) if said is None]
         if open_ones:
             return ToolRunResult(pending=tuple(open_ones))
         if begin is not None:
             await begin()
-        run = _Run(self, done, repeats or RepeatedFailures())
+        run = _Round(done, repeats or RepeatedFailures())
         answers = [
-            partial(run.answer, call, said)
-            for call, said in zip(calls, verdicts, strict=True)
+            partial(self._answer, run, each, said)
+            for each, said in zip(asked, verdicts, strict=True)
             if said is not None
         ]
         results = await self._all(answers)
@@ -192,20 +195,49 @@ class Toolbox:
             return self._reader
         raise ToolError(_unknown(name, list(self._tools)))
 
+    def _prepare(self, key: str, call: ToolCall) -> _Asked:
+        """The call with the arguments as its tool will read them."""
+        found = self._tools.get(call.name)
+        if not isinstance(found, CallableTool):
+            return _Asked(key, call)
+        try:
+            arguments = found.normalize(call.arguments)
+        except Exception:  # noqa: BLE001 - running it says what is wrong
+            return _Asked(key, call, fits=False)
+        return _Asked(key, call.model_copy(update={"arguments": arguments}))
+
     async def _verdict(
-        self, call: ToolCall, decisions: ApprovalDecisions
+        self, asked: _Asked, decisions: ApprovalDecisions
     ) -> ApprovalDecision | None:
         """Whether the call may run; None if nobody has decided."""
-        if call.id in decisions:
-            return decisions[call.id]
-        found = self._tools.get(call.name)
+        if asked.key in decisions:
+            return decisions[asked.key]
+        found = self._tools.get(asked.call.name)
         if found is None:
             return True
         if not isinstance(found, CallableTool):
             return None
-        if not found.needs_approval(call) or not found.accepts(call.arguments):
+        if not asked.fits or not found.needs_approval(asked.call):
             return True
-        return None if self._approve is None else await request_decision(self._approve, call)
+        return None if self._approve is None else await request_decision(self._approve, asked.shown)
+
+    async def _answer(self, run: _Round, asked: _Asked, decision: ApprovalDecision) -> Message:
+        message = await self._carry_out(run, asked.call, decision)
+        if run.done is not None:
+            run.done(message)
+        return message
+
+    async def _carry_out(self, run: _Round, call: ToolCall, decision: ApprovalDecision) -> Message:
+        if isinstance(decision, Message):
+            return result_message(call.id, decision.parts)
+        if decision is not True:
+            return run.fail(call, refusal_text(call.name, decision))
+        try:
+            message = await self.call_message(call)
+        except ToolError as error:
+            return run.fail(call, run.repeats.record_failure(call, str(error)))
+        run.repeats.record_success(call)
+        return message
 
     async def _all(self, answers: Sequence[_Answer]) -> list[Message]:
         if not self._parallel:
@@ -224,34 +256,29 @@ async def _in_turn(places: asyncio.Semaphore, answer: _Answer) -> Message:
         return await answer()
 
 
-class _Run:
-    """The answers to the calls of one message."""
+class _Asked(Struct, frozen=True):
+    """A call of one message."""
 
-    def __init__(self, toolbox: Toolbox, done: Done | None, repeats: RepeatedFailures) -> None:
-        self._toolbox = toolbox
-        self._done = done
-        self._repeats = repeats
-        self.failed: set[str] = set()
+    key: str
+    """Tells it from the others, if the model's server gave them one id."""
+    call: ToolCall
+    fits: bool = True
+    """Whether its arguments do, as far as can be told without running it."""
 
-    async def answer(self, call: ToolCall, decision: ApprovalDecision) -> Message:
-        message = await self._answer(call, decision)
-        if self._done is not None:
-            self._done(message)
-        return message
+    @property
+    def shown(self) -> ToolCall:
+        """The call as it is put before whoever decides on it."""
+        return self.call.model_copy(update={"id": self.key})
 
-    async def _answer(self, call: ToolCall, decision: ApprovalDecision) -> Message:
-        if isinstance(decision, Message):
-            return result_message(call.id, decision.parts)
-        if decision is not True:
-            return self._failure(call, refusal_text(call.name, decision))
-        try:
-            message = await self._toolbox.call_message(call)
-        except ToolError as error:
-            return self._failure(call, self._repeats.record_failure(call, str(error)))
-        self._repeats.record_success(call)
-        return message
 
-    def _failure(self, call: ToolCall, text: str) -> Message:
+class _Round(Struct, frozen=True):
+    """What the answers to the calls of one message share."""
+
+    done: Done | None
+    repeats: RepeatedFailures
+    failed: set[str] = field(default_factory=set[str])
+
+    def fail(self, call: ToolCall, text: str) -> Message:
         self.failed.add(call.id)
         return result_message(call.id, (TextPart(text=text),))
 

@@ -298,7 +298,8 @@ async def test_a_resumed_run_tells_its_listeners_what_came_of_the_calls() -> Non
     updates = [update async for update in stream]
 
     assert [call.id for call in waits.pending] == ["delete"]
-    assert texts(updates[0].results) == ["deleted"]
+    assert [call.id for call in updates[0].tool_calls] == ["delete"]
+    assert texts(updates[1].results) == ["deleted"]
     assert "".join(update.text for update in updates) == "done"
 
 

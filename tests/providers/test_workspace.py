@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,86 @@ async def test_an_agent_works_in_it(root: Path) -> None:
 
     assert response.text == "It says one."
     assert response.messages[1].text.endswith("one\ntwo Words\nthree")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        json.dumps(json.dumps({"path": "/etc/hostname"})),
+        '{"path": "notes.txt", "path": "/etc/hostname"}',
+        '{"path": "/etc/hostname"\t}',
+        ' \n{"path": "../work-evil/secret.txt"} ',
+        '{"pa\\u0074h": "../work-evil/secret.txt"}',
+    ],
+)
+async def test_what_is_judged_is_what_would_run(root: Path, arguments: str) -> None:
+    toolbox = Toolbox(WorkspaceProvider(root, policy="approve").tools)
+
+    outcome = await toolbox.run([ToolCall(id="c", name="read_file", arguments=arguments)])
+
+    assert outcome.results == ()
+    [pending] = outcome.pending
+    judged = json.loads(pending.arguments)["path"]
+    assert judged in {"/etc/hostname", "../work-evil/secret.txt"}
+
+
+@pytest.mark.parametrize("name", [".env", ".github/ci.yml", "..data", "...", ".a/.b/.c"])
+async def test_a_leading_dot_belongs_to_the_name(model: Model, root: Path, name: str) -> None:
+    (root / "env").write_text("another file")
+
+    written = await model("write_file", path=name, content="KEY=1\n")
+    edited = await model("edit_file", path=name, old="KEY", new="ID")
+
+    assert written == f"[workspace] {name}: 6 bytes written"
+    assert edited == f"[workspace] {name}: 1 replaced"
+    assert (root / name).read_text() == "ID=1\n"
+    assert name in await model("list_files")
+    assert await model("read_file", path=name) == f"[workspace] {name}: lines 1 to 1 of 1\nID=1"
+    assert (root / "env").read_text() == "another file"
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\nz\n", b"x\r\ny\r\nz\r\nc\r\n"),
+        (b"a\r\nb\r\nc\r\n", "a\r\nb", "x\r\ny", b"x\r\ny\r\nc\r\n"),
+        (b"a\r\nb\nc\r\nd\r\n", "a\nb\nc", "x", b"x\r\nd\r\n"),
+        (b"a\nb\r\nc\n", "a\n", "x\n", b"x\nb\r\nc\n"),
+        (b"a\nb\n", "a\r\nb", "x", b"x\n"),
+        (b"\xef\xbb\xbfa\nb\n", "a\nb", "x", b"\xef\xbb\xbfx\n"),
+        (b"\xef\xbb\xbfa\r\nb", "b", "c\nd", b"\xef\xbb\xbfa\r\nc\r\nd"),
+        (b"a\nb", "a\nb", "c", b"c"),
+    ],
+)
+async def test_an_edit_keeps_line_ends_and_byte_order_mark(
+    model: Model, root: Path, before: bytes, old: str, new: str, after: bytes
+) -> None:
+    (root / "f.txt").write_bytes(before)
+
+    edited = await model("edit_file", path="f.txt", old=old, new=new)
+
+    assert edited == "[workspace] f.txt: 1 replaced"
+    assert (root / "f.txt").read_bytes() == after
+
+
+async def test_a_piece_with_both_line_ends_stands_there_twice(model: Model, root: Path) -> None:
+    (root / "f.txt").write_bytes(b"a\nb;a\r\nb;")
+
+    assert "holds that piece 2 times" in await model("edit_file", path="f.txt", old="a\nb", new="")
+    assert "2 replaced" in await model("edit_file", path="f.txt", old="a\nb", new="c", every=True)
+    assert (root / "f.txt").read_bytes() == b"c;c;"
+
+
+async def test_an_edit_that_grows_past_the_limit_is_refused_before_it_is_made(
+    model: Model, root: Path
+) -> None:
+    (root / "f.txt").write_text("a" * 100_000)
+    tracemalloc.start()
+
+    refused = await model("edit_file", path="f.txt", old="a", new="b" * 100_000, every=True)
+
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "10000000000 bytes can't be written" in refused
+    assert most < 50_000_000
+    assert (root / "f.txt").read_text() == "a" * 100_000

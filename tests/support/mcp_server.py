@@ -2,6 +2,7 @@
 
 import base64
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -76,6 +77,23 @@ def die_once(flag: str) -> str:
         return "alive"
     Path(flag).touch()
     os._exit(3)
+
+
+@server.tool()
+def freeze(flag: str) -> str:
+    """Stop the first time, as a program in a debugger does."""
+    if not Path(flag).exists():
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return "awake"
+
+
+@server.tool()
+def garble(word: str) -> str:
+    """Put a byte that is no UTF-8 into what goes out."""
+    if sys.argv[1] == "stdio":
+        os.write(1, b'{"jsonrpc": "2.0", "method": "notifications/message\xff"}\n')
+    return word
 
 
 def main() -> None:

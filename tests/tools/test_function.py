@@ -1,5 +1,6 @@
 """A tool from a typed function: what the model is told, and what the function gets."""
 
+import contextlib
 import dataclasses
 import json
 import subprocess
@@ -399,4 +400,5 @@ async def test_wrong_arguments_are_told_with_place_and_value(text: str, said: st
 
 @given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_any_text_is_either_arguments_or_a_complaint(text: str) -> None:
-    assert flight.accepts(text) in {True, False}
+    with contextlib.suppress(ToolError):
+        assert isinstance(json.loads(flight.normalize(text)), dict)

@@ -126,6 +126,26 @@ async def test_after_the_last_round_the_model_must_answer() -> None:
         await bound.answer(asks(call("where")), ignored)
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+async def test_a_tool_runs_in_no_more_rounds_than_there_are(most: int) -> None:
+    ran: list[str] = []
+    told: list[Message] = []
+
+    @tool
+    async def work() -> str:
+        ran.append("work")
+        return "worked"
+
+    runner = ToolLoopRunner(Toolbox([work]), max_rounds=most)
+    rounds = [await runner.answer(asks(call("work")), told.append) for _ in range(most + 2)]
+
+    assert len(ran) == most
+    texts = [each.results[0].text for each in rounds if each is not None]
+    assert texts[:most] == ["worked"] * most
+    assert all("no rounds of tool calls left" in text for text in texts[most:])
+    assert [message.text for message in told] == texts
+
+
 def test_there_is_at_least_one_round() -> None:
     with pytest.raises(InvalidOptions, match="at least 1, not 0"):
         ToolLoopRunner(Toolbox(), max_rounds=0)

@@ -12,8 +12,9 @@ import pytest
 from agent_context.errors import InvalidOptions
 from agent_context.messages import ImagePart, OpaquePart, TextPart
 from agent_context.tools import Toolbox
-from agent_context.tools.mcp import McpTools
+from agent_context.tools.mcp import McpTools, connection
 from tests.support.toolbox import call
+from tests.support.waiting import wait_until
 
 SERVER = str(Path(__file__).parents[1] / "support" / "mcp_server.py")
 STDIO = [sys.executable, SERVER, "stdio"]
@@ -185,3 +186,58 @@ async def test_arguments_are_read_before_they_are_sent() -> None:
         outcome = await Toolbox([tool]).run([broken])
 
     assert "not valid JSON" in outcome.results[0].text
+
+
+KEY = "sk-0123456789abcdef"
+
+
+async def test_a_key_in_an_address_is_in_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    with over_http() as port:
+        where = f"http://ann:{KEY}@127.0.0.1:{port}/mcp?apiKey={KEY}&x=a%20{KEY}"
+        async with McpTools(url=where, headers={"authorization": f"Bearer {KEY}"}) as server:
+            box = Toolbox(server.tools)
+            died = await box.run([call("die")])
+            gone = await box.run([call("add", a=1)])
+    closed = await box.run([call("add", a=1)])
+
+    told = "".join(outcome.results[0].text for outcome in (died, gone, closed))
+    assert told.count(f"MCP server http://127.0.0.1:{port} ") == 3
+    assert KEY not in told
+    assert KEY not in "".join(r.getMessage() for r in caplog.records if "agent_context" in r.name)
+
+
+@pytest.mark.parametrize(
+    "where", [f"/{KEY}/mcp", f"/?key={KEY}", f"/#{KEY}", f"/?{KEY}", f"/a?b=c+{KEY}%2F"]
+)
+async def test_what_says_that_a_server_is_not_there_holds_no_key(where: str) -> None:
+    with over_http() as port, pytest.raises(InvalidOptions) as refused:
+        await McpTools(url=f"http://127.0.0.1:{port}{where}").__aenter__()
+
+    assert f"http://127.0.0.1:{port} can't be reached" in str(refused.value)
+    assert KEY not in str(refused.value)
+
+
+async def test_a_byte_that_is_no_text_stops_nothing() -> None:
+    async with McpTools(command=STDIO, timeout=10) as server:
+        box = Toolbox(server.tools)
+        garbled = await box.run([call("garble", word="said")])
+        after = await box.run([call("add", a=1), call("garble", "c2", word="half \ud800")])
+
+    assert garbled.results[0].text == "said"
+    assert [result.text for result in after.results] == ["2", "half ?"]
+
+
+async def test_a_server_that_has_fallen_silent_is_connected_to_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_SIGN_OF_LIFE", 0.5)
+    flag = str(tmp_path / "flag")
+    async with McpTools(command=STDIO) as server:
+        box = Toolbox(server.tools)
+        given_up = asyncio.create_task(box.run([call("freeze", flag=flag)]))
+        await asyncio.to_thread(wait_until, Path(flag).exists)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        after = await box.run([call("freeze", flag=flag)])
+
+    assert after.results[0].text == "awake"

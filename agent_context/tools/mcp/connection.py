@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from urllib.parse import parse_qsl, quote, quote_plus, urlsplit, urlunsplit
 
+from agent_context._validation import missing_extra
 from agent_context.errors import InvalidOptions
 from agent_context.tools.offload import retrieve_exception
 
@@ -22,6 +25,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_KEY: Final = re.compile(r"key|token|secret|passw|auth", re.IGNORECASE)
+_SHORTEST_SECRET: Final = 4
+_LONG_SEGMENT: Final = 16
+"""Of a path: one of so many characters may be a key."""
+_SIGN_OF_LIFE: Final = 5.0
+"""Seconds for a sign of life of a server that did not answer in time."""
 _GRACE: Final = 10.0
 """Seconds for a good-bye; a server of ours is killed by then."""
 
@@ -43,7 +52,30 @@ class ServerAddress:
             raise InvalidOptions("an MCP server has a command or a url, and not both")
 
     def __str__(self) -> str:
-        return self.url or self.command[0]
+        """How messages call it: a url without what may be a key, path and query included."""
+        if self.url is None:
+            return self.command[0]
+        found = urlsplit(self.url)
+        return urlunsplit((found.scheme, found.netloc.rpartition("@")[2], "", "", ""))
+
+    def redact(self, text: str) -> str:
+        """The text without keys: what the url says beside its host, and what headers hold."""
+        if self.url is not None:
+            text = text.replace(self.url, str(self))
+        for secret in sorted(self._secrets(), key=len, reverse=True):
+            text = text.replace(secret, "…")
+        return text
+
+    def _secrets(self) -> set[str]:
+        found = urlsplit(self.url or "")
+        values = [value for _, value in parse_qsl(found.query)]
+        held = [word for value in self.headers.values() for word in (value, *value.split())]
+        named = [value for name, value in self.env.items() if _KEY.search(name)]
+        segments = [part for part in found.path.split("/") if len(part) >= _LONG_SEGMENT]
+        user = found.netloc.rpartition("@")[0]
+        every = [found.query, *values, *map(quote, values), *map(quote_plus, values), *held]
+        every += [found.fragment, user, found.password or "", *named, *segments]
+        return {secret for secret in every if len(secret) >= _SHORTEST_SECRET}
 
 
 class ConnectionLost(Exception):
@@ -103,6 +135,19 @@ class Connection:
         finally:
             task.cancel()
 
+    async def answers(self) -> bool:
+        """Whether the server gives a sign of life."""
+        from mcp import MCPError
+
+        try:
+            async with asyncio.timeout(_SIGN_OF_LIFE):
+                await self.run_while_connected(self.client.list_tools(cache_mode="bypass"))
+        except (TimeoutError, ConnectionLost):
+            return False
+        except MCPError:
+            return True  # a refusal is a sign of life
+        return True
+
     async def close(self) -> None:
         """Say good-bye, and end a program that was started. Harmless if it is gone."""
         self._leave.set()
@@ -115,14 +160,18 @@ class Connection:
             async with _enter(self._where) as client:
                 self._client.set_result(client)
                 await self._leave.wait()
+        except InvalidOptions as error:
+            self._client.set_exception(error)
         except Exception as error:  # noqa: BLE001 - a group of whatever the transport met
             if not self._client.done():
-                self._client.set_exception(ConnectionLost(_first(error)))
+                self._client.set_exception(ConnectionLost(self._where.redact(_first(error))))
                 # Whoever opened it may have left already.
                 self._client.exception()
             else:
                 logger.warning(
-                    "The connection to MCP server %s broke: %s", self._where, _first(error)
+                    "The connection to MCP server %s broke: %s",
+                    self._where,
+                    self._where.redact(_first(error)),
                 )
 
 
@@ -135,14 +184,21 @@ def _first(error: BaseException) -> str:
 
 @asynccontextmanager
 async def _enter(where: ServerAddress) -> AsyncGenerator[Client]:
-    from mcp import Client, StdioServerParameters
+    try:
+        from mcp import Client, StdioServerParameters
+    except ModuleNotFoundError as error:
+        raise missing_extra("McpTools", "mcp", "mcp") from error
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
     if where.url is None:
         program, *arguments = where.command
         started = StdioServerParameters(
-            command=program, args=arguments, env=dict(where.env), cwd=where.cwd
+            command=program,
+            args=arguments,
+            env=dict(where.env),
+            cwd=where.cwd,
+            encoding_error_handler="replace",  # or one bad byte ends the reading of all answers
         )
         async with Client(started) as client:
             yield client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from agent_context.tools.arguments import read_object
 from agent_context.tools.mcp.connection import Connection, ConnectionLost, ServerAddress
 from agent_context.tools.mcp.results import parts_of_result
 from agent_context.tools.offload import LoopClosed, run_on_loop
+from agent_context.tools.result_parts import clean_text
 from agent_context.tools.schema import strip_titles
 from agent_context.tools.tool import ApprovalPolicy, CallableTool, ToolContext
 
@@ -96,6 +98,8 @@ class McpTools:
         self._connection: Connection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting = asyncio.Lock()
+        self._examination: asyncio.Task[None] | None = None
+        """Sees whether the server lives, after a call was given up."""
         self.tools: tuple[McpTool, ...] = ()
         """By name, since servers list them in any order."""
         self.instructions: str | None = None
@@ -124,6 +128,8 @@ class McpTools:
         at: TracebackType | None,
     ) -> None:
         self._loop = None
+        if self._examination is not None:
+            self._examination.cancel()
         if self._connection is not None:
             await self._drop(self._connection)
 
@@ -149,10 +155,11 @@ class McpTools:
         try:
             result = await self._request(tool, arguments, context)
         except MCPError as error:
-            raise ToolError(f"{tool.name} failed: {error.message}") from error
+            raise ToolError(f"{tool.name} failed: {self._where.redact(error.message)}") from error
         parts = parts_of_result(result)
         if result.is_error:
             text = "\n".join(part.text for part in parts if part.kind == "text")
+            text = self._where.redact(text)
             raise ToolError(text or f"{tool.name} failed, and the server doesn't say why.")
         return parts
 
@@ -188,16 +195,27 @@ class McpTools:
             context.report(message or share)
 
         asked = connection.client.call_tool(
-            tool.server_name, dict(arguments), progress_callback=heard
+            tool.server_name, _sendable(arguments), progress_callback=heard
         )
         try:
             return await connection.run_while_connected(asked)
         except ConnectionLost:
             await self._drop(connection)
             raise
+        except asyncio.CancelledError:
+            # Slow, or nobody reads its answers any more: then later calls need another connection.
+            if self._examination is None or self._examination.done():
+                self._examination = asyncio.create_task(self._examine(connection))
+            raise
+
+    async def _examine(self, connection: Connection) -> None:
+        if not await connection.answers():
+            await self._drop(connection)
 
     async def _connect(self) -> Connection:
         async with self._connecting:
+            if self._examination is not None:
+                await asyncio.shield(self._examination)
             if self._connection is None or not self._connection.alive:
                 self._connection = await Connection.open(self._where, timeout=_PATIENCE)
             return self._connection
@@ -229,6 +247,12 @@ class McpTools:
             idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
             **self._settings,
         )
+
+
+def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without halves of surrogate pairs, which would end the connection."""
+    sent: dict[str, Any] = json.loads(clean_text(json.dumps(arguments, ensure_ascii=False)))
+    return sent
 
 
 async def _list_tools(connection: Connection) -> list[ServersTool]:
