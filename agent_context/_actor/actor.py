@@ -510,7 +510,11 @@ class AgentContext(ErrorBoundary, PoolActor):
 
 
 def _without_condition(asked: object) -> object:
-    return cast("Conditional[Any]", asked).command if isinstance(asked, Conditional) else asked
+    match asked:
+        case Conditional(command=command):
+            return cast("object", command)
+        case _:
+            return asked
 
 
 def _is_ask(message: object) -> bool:

@@ -30,6 +30,7 @@ from agent_context.stream_events import (
     TextDelta,
     ToolCallDelta,
     ToolRoundFinished,
+    ToolRoundStarted,
     UsageReported,
 )
 
@@ -157,6 +158,8 @@ def _named(event: StreamEvent) -> tuple[str, dict[str, Any]]:
             return "tool_call", {"index": index, "id": id, "name": name, "arguments": arguments}
         case UsageReported(usage):
             return "usage", usage.model_dump(mode="json")
+        case ToolRoundStarted(calls):
+            return "calls", {"calls": [call.model_dump(mode="json") for call in calls]}
         case ToolRoundFinished(completion, results):
             said = [message_json(result) for result in results]
             return "round", {**completion_json(completion), "results": said}
