@@ -300,8 +300,8 @@ def test_each_message_is_estimated_once() -> None:
 @pytest.mark.parametrize("length", range(9))
 def test_the_first_messages_are_counted_from_the_total_and_what_stands_behind(length: int) -> None:
     records = [user("x" * 2**number) for number in range(8)]
-    parts = (records[:2], records[2:5], records[5:])
-    zones = Zones(*(PersistentVector.of(part) for part in parts))
+    immutable, compressed, rest = map(PersistentVector.of, (records[:2], records[2:5], records[5:]))
+    zones = Zones(immutable, compressed, rest)
     estimate = Estimate()
     counts = TokenCountCache(estimate)
 
