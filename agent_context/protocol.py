@@ -372,6 +372,10 @@ class Conditional(Command[R_co], Generic[R_co], frozen=True):
         """As the command waits."""
         return self.command.timeout_for(turn_timeout)
 
+    def cancel_target(self) -> object:
+        """The command."""
+        return self.command
+
 
 class ToJsonl(Query[str], frozen=True):
     """The zones as JSON lines: a header, then a message on each line. `FromJsonl` reads it."""

@@ -329,7 +329,6 @@ class AgentContext(ErrorBoundary, PoolActor):
             case PrefixChanged():
                 turns.cache_tracker.announce_changed_prefix(report.turn_id, report.report)
             case AskCancelled(asked):
-                asked = _without_condition(asked)
                 keys = self._keys
                 turns.cancel_asked(asked if keys is None else keys.cancel_target(asked))
                 self._compressor().cancel_asked(asked)
@@ -507,14 +506,6 @@ class AgentContext(ErrorBoundary, PoolActor):
 
     def _post(self, report: object) -> bool:
         return post(self.actor_ref, report)
-
-
-def _without_condition(asked: object) -> object:
-    match asked:
-        case Conditional(command=command):
-            return cast("object", command)
-        case _:
-            return asked
 
 
 def _is_ask(message: object) -> bool:

@@ -67,9 +67,10 @@ class HostedChannel(Channel):
             self._registry.deliver(self._id, _PendingTell(self, message))
 
     def cancel(self, message: Ask[Any]) -> None:
-        if not post(self._ref, AskCancelled(message)):
+        cancelled = AskCancelled(message.cancel_target())
+        if not post(self._ref, cancelled):
             # Behind the message itself, which waits for the conversation to be there.
-            self._registry.deliver_if_active(self._id, _PendingTell(self, AskCancelled(message)))
+            self._registry.deliver_if_active(self._id, _PendingTell(self, cancelled))
 
     def stop(self, timeout: float) -> Sequence[Reply[None]]:
         end = time.monotonic() + timeout
