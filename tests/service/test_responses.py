@@ -87,7 +87,9 @@ def test_thoughts_and_calls_are_items_of_their_own(serve: Serve, connect: Any) -
         ToolCallDelta(1, "call_2", "list", "{}"),
     ]
     client = connect(serve([script]))
-    tools = [{"type": "function", "name": name, "parameters": {}} for name in ("read", "list")]
+    tools: list[Any] = [
+        {"type": "function", "name": name, "parameters": {}} for name in ("read", "list")
+    ]
 
     with client.responses.stream(model="scripted", input="Hi", tools=tools) as stream:
         events = list(stream)
