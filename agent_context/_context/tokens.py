@@ -199,7 +199,10 @@ def _package(name: str, path: str) -> Path:
 
 
 def _splintr(vocabulary: str) -> Callable[[str], float]:
-    splintr = importlib.import_module("splintr")
+    try:
+        splintr = importlib.import_module("splintr")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("pip install 'context-actor[tokenizers]'") from error
     encode = splintr.Tokenizer.from_pretrained(vocabulary).encode_ordinary
     return lambda text: len(encode(text))
 
