@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, cast, overload
 
 from agent_context._actor.actor import AgentContext
 from agent_context._runtime import finalizer_thread
-from agent_context._validation import check_callback, check_type
+from agent_context._validation import check_type
 from agent_context.agent.background import BackgroundTasks
 from agent_context.agent.persistence import (
     StoreResults,
@@ -147,8 +147,6 @@ class Agent:
             strategy=compression_strategy,
             counter=token_counter,
         )
-        if token_counter is not None:
-            check_callback("token_counter", getattr(token_counter, "count_tokens", token_counter))
         self.background = BackgroundTasks()
         self.max_rounds = max_rounds
         self._compression = compression

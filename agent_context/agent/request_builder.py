@@ -9,6 +9,7 @@ from typing import Final, cast
 import orjson
 from msgspec import Struct
 
+from agent_context._validation import check_callback
 from agent_context.agent.turn import Request
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
@@ -43,6 +44,10 @@ class RequestBuilder(Struct, frozen=True, kw_only=True):
     tool_conflict: ToolConflict = "skip"
     strategy: AnyStrategy | None = None
     counter: AnyCounter | None = None
+
+    def __post_init__(self) -> None:
+        if self.counter is not None:
+            check_callback("token_counter", getattr(self.counter, "count_tokens", self.counter))
 
     def merge_tools(self, context: SessionContext, of_run: Sequence[Tool]) -> tuple[Tool, ...]:
         """The agent's tools, those of the run, and those of the providers, in this order."""
