@@ -47,7 +47,7 @@ from agent_context.tools import tool
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
 from tests.agent.conftest import Gives, agent_of, calls, requests, says, sent, texts
 from tests.support.examples import examples
-from tests.support.waiting import WAIT, wait_for
+from tests.support.waiting import wait_for
 
 SMALL = ModelFacts(context_window=1_000, max_output=200)
 
@@ -552,7 +552,7 @@ class Blocks(Strategy):
 
     def plan(self, view: PlanningView) -> CompressionPlan | None:
         self.begun.set()
-        self.opened.wait(WAIT)
+        wait_for(self.opened)
         return None
 
 
@@ -582,7 +582,7 @@ async def test_a_strategy_of_requests_that_blocks_stops_no_other_run() -> None:
 
     def block(messages: list[Message], budget: int, counter: Any) -> list[Message]:
         begun.set()
-        opened.wait(WAIT)
+        wait_for(opened)
         return messages
 
     agent = small_agent(["1"], compression_strategy=block, token_counter=Counts(900))
