@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 from uuid import uuid4
@@ -18,6 +20,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+import agent_context
+import agent_context_backends
 from tests.support.local_model import needs_model
 from tests.support.postgres import place
 
@@ -73,6 +77,15 @@ def printed(program: str) -> str:
         [sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=280
     )
     return finished.stdout
+
+
+@cache
+def names_of_tests() -> set[str]:
+    """The names of all tests, and of those that contract suites hold."""
+    suites = Path(agent_context.__path__[0]) / "testing"
+    files = [*(ROOT / "tests").rglob("test_*.py"), *suites.glob("*.py")]
+    sources = (path.read_text("utf-8") for path in files)
+    return {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
 
 
 @pytest.fixture
@@ -136,6 +149,30 @@ def test_a_page_links_to_what_is_there(page: Path) -> None:
     linked = LINK.findall(page.read_text("utf-8"))
 
     assert [target for target in linked if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    named = set(re.findall(r"`(test_\w+)`", page.read_text("utf-8")))
+
+    assert named - names_of_tests() == set()
+
+
+def test_the_reference_has_every_public_module() -> None:
+    pages = (ROOT / "docs/reference").glob("*.md")
+    shown = {
+        name for page in pages for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE)
+    }
+    public = {
+        f"{package.__name__}.{module.name}"
+        for package in (agent_context, agent_context_backends)
+        for module in pkgutil.iter_modules(package.__path__)
+        if not module.name.startswith("_")
+    }
+
+    assert {
+        name for name in public if not any(f"{s}.".startswith(f"{name}.") for s in shown)
+    } == set()
 
 
 def test_the_readme_is_read_in_ten_minutes() -> None:
