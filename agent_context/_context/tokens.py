@@ -463,6 +463,17 @@ class TokenCountCache:
         """Tokens of a whole zone; only what was added since is added up."""
         return int(self._totals[zone].of(records))
 
+    def total_of_first(self, zones: Zones, length: int) -> int:
+        """Tokens of the first `length` messages; takes the time of what stands behind them."""
+        total = 0
+        for zone in Zone:
+            records = zones.zone(zone)
+            total += self.total_of(zone, records)
+            if length < len(records):
+                total -= self.total(records.tail(max(length, 0)))
+            length -= len(records)
+        return total
+
     def most_tokens(self, zones: Zones) -> float:
         """A bound on the zones' tokens, see `most_tokens`."""
         return sum(self._bounds[zone].of(zones.zone(zone)) for zone in Zone)
