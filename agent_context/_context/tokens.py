@@ -199,7 +199,10 @@ def _package(name: str, path: str) -> Path:
 
 
 def _splintr(vocabulary: str) -> Callable[[str], float]:
-    splintr = importlib.import_module("splintr")
+    try:
+        splintr = importlib.import_module("splintr")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("pip install 'context-actor[tokenizers]'") from error
     encode = splintr.Tokenizer.from_pretrained(vocabulary).encode_ordinary
     return lambda text: len(encode(text))
 
@@ -459,6 +462,17 @@ class TokenCountCache:
     def total_of(self, zone: Zone, records: PersistentVector) -> int:
         """Tokens of a whole zone; only what was added since is added up."""
         return int(self._totals[zone].of(records))
+
+    def total_of_first(self, zones: Zones, length: int) -> int:
+        """Tokens of the first `length` messages; takes the time of what stands behind them."""
+        total = 0
+        for zone in Zone:
+            records = zones.zone(zone)
+            total += self.total_of(zone, records)
+            if length < len(records):
+                total -= self.total(records.tail(max(length, 0)))
+            length -= len(records)
+        return total
 
     def most_tokens(self, zones: Zones) -> float:
         """A bound on the zones' tokens, see `most_tokens`."""

@@ -9,20 +9,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
 
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage
 from agent_context._context.tool_call_groups import legal_cuts
 from agent_context._context.zones import Zones
 from agent_context._runtime import io_loop
+from agent_context._runtime.executor import ElasticExecutor
+from agent_context._runtime.fork_safety import ForkLocal
 from agent_context.compression.hook import CompressionHook, apply_hook
 from agent_context.compression.report import CompressionReport, ZoneTokens
 from agent_context.compression.strategy import CompressionPlan, PlanningView, Strategy
 from agent_context.compression.summarizer import Summarizer, SummaryRejected
 from agent_context.errors import CompressionError
 from agent_context.messages import MessageId, Usage
+from agent_context.tools.offload import in_thread
 
-__all__ = ["CompressionExecutor", "CompressionResult"]
+__all__ = ["CompressionExecutor", "CompressionResult", "plan_step"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +68,15 @@ class _StepState:
     shortened: list[MessageId] = field(default_factory=list[MessageId])
     summary: StoredMessage | None = None
     usage: list[Usage] = field(default_factory=list[Usage])
+
+
+# A strategy of a program may take long: that is no matter of the other conversations.
+_workers = ForkLocal(lambda: ElasticExecutor("agent-context-strategies", size=2, keep=2, cap=64))
+
+
+async def plan_step(step: Strategy, view: PlanningView) -> CompressionPlan | None:
+    """What a strategy plans, on a thread where it may take its time."""
+    return cast("CompressionPlan | None", await in_thread(partial(step.plan, view), _workers))
 
 
 class CompressionExecutor:
@@ -117,7 +131,7 @@ class CompressionExecutor:
     async def _step(
         self, step: Strategy, done: _StepState, view: PlanningView, *, last: bool
     ) -> None:
-        plan = await io_loop().offload(step.plan, view)
+        plan = await plan_step(step, view)
         if plan is None:
             return
         _check(plan, done.zones, step)

@@ -14,7 +14,7 @@ import pykka
 from agent_context._actor.config import ConversationConfig
 from agent_context._runtime import Reply, SubscriberQueue, io_loop
 from agent_context._runtime.fork_safety import ProcessToken
-from agent_context._validation import check_type
+from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.strategy import Strategy
@@ -181,8 +181,7 @@ class Host:
         Returns the token for `unsubscribe`. As with `Subscribe`; who falls 100,000 events behind
         is dropped.
         """
-        if not callable(callback):
-            raise InvalidOptions(f"a subscriber is a callable, not {type(callback).__name__}")
+        check_callback("callback", callback)
         token = new_id()
         self._subscribers[token] = SubscriberQueue(callback, capacity=_BEHIND)
         self._registry.subscribers = tuple(self._subscribers.values())
