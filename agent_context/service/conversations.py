@@ -37,7 +37,8 @@ class Conversations:
     """
 
     def __init__(self, config: ServiceConfig, catalog: Catalog) -> None:
-        self._backend = to_backend(catalog)
+        self.backend = to_backend(catalog)
+        """Answers for every name of the catalog."""
         self._compression = config.compression
         self._first: dict[str, tuple[Message, ...]] = {}
         """What conversations begin with that are being made."""
@@ -160,7 +161,7 @@ class Conversations:
 
     def _configure(self, key: str) -> ConversationConfig:
         immutable = self._first.get(key, ())
-        return ConversationConfig(self._backend, immutable=immutable, compression=self._compression)
+        return ConversationConfig(self.backend, immutable=immutable, compression=self._compression)
 
 
 def user_metadata(info: ConversationInfo) -> dict[str, Any]:

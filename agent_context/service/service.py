@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Final
 
 import orjson
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Query, Request
 
 from agent_context.messages import Message
 from agent_context.options import SendOptions
@@ -22,9 +22,20 @@ from agent_context.service.conversations import Conversations
 from agent_context.service.errors import Problem, ServiceError
 from agent_context.service.metrics import Metrics
 from agent_context.service.sse import Bell, EventStream
+from agent_context.service.transcripts import Transcripts
 from agent_context.service.turns import LiveTurn, TurnRegistry
 
-__all__ = ["Admin", "Reader", "Running", "Service", "Writer"]
+__all__ = [
+    "Admin",
+    "IdempotencyKey",
+    "IfMatch",
+    "Limit",
+    "Reader",
+    "Running",
+    "Service",
+    "Writer",
+    "turn_name",
+]
 
 _KEYS_SEEN: Final = 10_000
 
@@ -45,12 +56,14 @@ class Service:
             most_of_one=bounds.turns_per_conversation,
             keep=config.keep_turns,
         )
+        self.transcripts = Transcripts(config, self.conversations, self.turns)
         self.host = self.conversations.host
         self.metrics = Metrics(
             live=lambda: len(self.host.active_ids()), turns=lambda: self.turns.running
         )
         self.watch = ChangeWatch(self.bell)
         self.host.subscribe(self.watch)
+        self.host.subscribe(self.transcripts.note)
         self.host.subscribe(self.metrics.count_event)
         self.draining = False
         self._streams: dict[str, int] = {}
@@ -194,6 +207,9 @@ def _principal(request: Request, scope: Scope) -> Principal:
     return principal
 
 
+IdempotencyKey = Annotated[str | None, Header(max_length=200)]
+IfMatch = Annotated[str | None, Header()]
+Limit = Annotated[int, Query(ge=1, le=1_000)]
 Running = Annotated[Service, Depends(_service)]
 Reader = Annotated[Principal, Depends(_reader)]
 Writer = Annotated[Principal, Depends(_writer)]

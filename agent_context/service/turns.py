@@ -39,8 +39,11 @@ TurnAsk = SendStream | Conditional[Stream]
 class LiveTurn:
     """One turn, as far as it has come."""
 
-    def __init__(self, ref: ContextRef, bell: Bell, *, model: str = "") -> None:
+    def __init__(
+        self, ref: ContextRef, bell: Bell, said: Sequence[Message] = (), *, model: str = ""
+    ) -> None:
         self.ref = ref
+        self.said = said
         self.model = model
         self.id = ""
         """As `Cancel` takes it; empty until the turn is accepted."""
@@ -52,6 +55,9 @@ class LiveTurn:
         self.ended_at = 0.0
         """On the monotonic clock."""
         self.followers = 0
+        self.ends_when_left = False
+        """Whether nobody could find the answer any more once its followers have gone."""
+        self.was_left = False
         self._bell = bell
         self._waiting: list[asyncio.Future[bool]] = []
         self._on_end: list[Callable[[LiveTurn], object]] = []
@@ -85,6 +91,12 @@ class LiveTurn:
                 raise self.error
         finally:
             self.followers -= 1
+            self._note_leaving()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it runs, and those who followed it have gone away."""
+        return self.was_left and not self.followers and not self.done
 
     async def wait(self) -> Completion:
         """The whole answer. Raises what ended the turn."""
@@ -130,6 +142,13 @@ class LiveTurn:
         for callback in callbacks:
             callback(self)
         self._wake()
+
+    def _note_leaving(self) -> None:
+        if self.followers or self.done:
+            return
+        self.was_left = True
+        if self.ends_when_left:
+            self.ref.tell(Cancel(self.id))
 
     async def _more(self) -> bool:
         more: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -181,7 +200,7 @@ class TurnRegistry:
     async def start(self, ref: ContextRef, ask: TurnAsk, *, model: str = "") -> LiveTurn:
         """Begin a turn; returns when the conversation has accepted it. Raises why it has not."""
         self._check_room(ref.id)
-        turn = LiveTurn(ref, self._bell, model=model)
+        turn = LiveTurn(ref, self._bell, _said(ask), model=model)
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         accepted.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._running.setdefault(ref.id, []).append(turn)
@@ -221,6 +240,11 @@ class TurnRegistry:
             over = len(self._by_name) > _MOST_ENDED
             if turn.done and (over or turn.ended_at < before):
                 del self._by_name[name]
+
+
+def _said(ask: TurnAsk) -> Sequence[Message]:
+    send = ask.command if isinstance(ask, Conditional) else ask
+    return send.messages if isinstance(send, SendStream) else ()
 
 
 async def _read(turn: LiveTurn, ask: TurnAsk, accepted: asyncio.Future[None]) -> None:

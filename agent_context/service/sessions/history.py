@@ -14,8 +14,7 @@ from agent_context.protocol import History, SearchHistory
 from agent_context.service.auth import Principal
 from agent_context.service.changes import ALL
 from agent_context.service.responses import Json
-from agent_context.service.service import Reader, Running, Service
-from agent_context.service.sessions.sessions import Limit
+from agent_context.service.service import Limit, Reader, Running, Service
 from agent_context.service.sessions.shapes import to_json
 from agent_context.service.sse import PING, event_frame
 

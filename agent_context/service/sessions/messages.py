@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from agent_context._context.zones import Zone, Zones
 from agent_context.errors import VersionConflict
@@ -24,8 +24,7 @@ from agent_context.protocol import (
 from agent_context.ref import ContextRef, read_zones
 from agent_context.service.errors import invalid, not_found
 from agent_context.service.responses import Json
-from agent_context.service.service import Reader, Running, Writer
-from agent_context.service.sessions.sessions import IdempotencyKey, Limit
+from agent_context.service.service import IdempotencyKey, IfMatch, Limit, Reader, Running, Writer
 from agent_context.service.sessions.shapes import (
     AppendBody,
     ChatMessage,
@@ -42,7 +41,6 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["messages"])
 
 R = TypeVar("R")
-IfMatch = Annotated[str | None, Header()]
 ZoneName = Literal["all", "immutable", "compressed", "incremental"]
 _ATTEMPTS = 5
 

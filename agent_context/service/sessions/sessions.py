@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from agent_context._context.zones import Zone
 from agent_context.imports import ImportResult, read
@@ -17,7 +17,7 @@ from agent_context.ref import read_zones
 from agent_context.service.auth import Principal
 from agent_context.service.conversations import make_id
 from agent_context.service.responses import Json
-from agent_context.service.service import Reader, Running, Service, Writer
+from agent_context.service.service import IdempotencyKey, Limit, Reader, Running, Service, Writer
 from agent_context.service.sessions.shapes import (
     CreateBody,
     ForkBody,
@@ -31,9 +31,6 @@ from agent_context.service.sessions.shapes import (
 __all__ = ["router"]
 
 router = APIRouter(tags=["sessions"])
-
-Limit = Annotated[int, Query(ge=1, le=1_000)]
-IdempotencyKey = Annotated[str | None, Header(max_length=200)]
 
 
 @router.post("/v1/sessions", status_code=201)

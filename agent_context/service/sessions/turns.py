@@ -12,9 +12,15 @@ from agent_context.errors import AgentContextError
 from agent_context.protocol import Cancel
 from agent_context.service.errors import not_found, to_problem
 from agent_context.service.responses import Json
-from agent_context.service.service import Reader, Running, Service, Writer, turn_name
-from agent_context.service.sessions.messages import IfMatch
-from agent_context.service.sessions.sessions import IdempotencyKey
+from agent_context.service.service import (
+    IdempotencyKey,
+    IfMatch,
+    Reader,
+    Running,
+    Service,
+    Writer,
+    turn_name,
+)
 from agent_context.service.sessions.shapes import (
     SendBody,
     completion_json,

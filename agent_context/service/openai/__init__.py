@@ -1,0 +1,8 @@
+"""The API of OpenAI: chat completions, responses, conversations and models."""
+
+from agent_context.service.openai.chat import router as chat_router
+from agent_context.service.openai.models import router as models_router
+
+__all__ = ["routers"]
+
+routers = (models_router, chat_router)
