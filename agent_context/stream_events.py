@@ -44,7 +44,7 @@ class TextDelta(Struct, frozen=True, gc=False):
 
 
 class ReasoningDelta(Struct, frozen=True, gc=False):
-    """More of what the model thinks aloud."""
+    """More of the model's reasoning."""
 
     text: str
 
@@ -71,16 +71,16 @@ class UsageReported(Struct, frozen=True):
 
 
 class ToolRoundStarted(Struct, frozen=True):
-    """The model's tool calls are whole, and are carried out now or left for somebody to decide."""
+    """The model's tool calls are complete; they are run now, or wait for approval."""
 
     calls: tuple[ToolCall, ...]
 
 
 class ToolRoundFinished(Struct, frozen=True):
-    """The model's tool calls were answered and the model is asked again: more follows."""
+    """All tool calls have results and the model is asked again: more follows."""
 
     completion: Completion
-    """What called for the tools."""
+    """The answer that called the tools."""
     results: tuple[Message, ...]
 
 
@@ -123,7 +123,7 @@ class _Call:
 
 @dataclass(slots=True)
 class StreamAccumulator:
-    """Stream events on their way to becoming a message. Linear in what arrives."""
+    """Accumulates stream events into a message, in linear time."""
 
     origin: Origin | None = None
     usage: Usage = field(default_factory=Usage)
@@ -137,7 +137,7 @@ class StreamAccumulator:
     def from_events(
         events: Iterable[StreamEvent], *, origin: Origin | None = None
     ) -> StreamAccumulator:
-        """What these events amount to."""
+        """An accumulator of these events."""
         assembly = StreamAccumulator(origin)
         for event in events:
             assembly.add(event)
@@ -174,7 +174,7 @@ class StreamAccumulator:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing that a message could hold has arrived."""
+        """Whether nothing that belongs in a message has arrived."""
         return not (any(self._text) or any(self._reasoning) or self._calls)
 
     def to_message(self, finish_reason: FinishReason | None = None) -> Message:
@@ -182,9 +182,9 @@ class StreamAccumulator:
         return self._build_message(self._tool_calls(), finish_reason, interrupted=False)
 
     def to_interrupted_message(self) -> Message | None:
-        """What is worth keeping of an answer that was cut short; None if there is nothing.
+        """What to keep of an answer that was cut short; None if there is nothing.
 
-        Of the tool calls only those whose arguments are a whole JSON object: never half a call.
+        Keeps only tool calls whose arguments are a complete JSON object.
         """
         whole = tuple(call for call in self._tool_calls() if _is_whole(call))
         message = self._build_message(whole, FinishReason.INTERRUPTED, interrupted=True)

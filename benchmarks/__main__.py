@@ -20,6 +20,7 @@ from benchmarks.report import Row, printed, table
 SCRIPTS = (
     "imports",
     "conversations",
+    "jsonl",
     "turns",
     "requests",
     "cuts",

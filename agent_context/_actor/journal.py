@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Final, Literal, cast
 
@@ -22,17 +22,56 @@ from agent_context.stores.store import KEEP_DRAFT, Entry, Unchanged, Write
 from agent_context.stores.writer import StoreExecutor
 from agent_context.stream import Stream
 
-__all__ = ["Journal", "WriteFailed", "after_commit"]
+__all__ = ["Journal", "LogTail", "WriteFailed", "after_commit"]
 
 logger = logging.getLogger(__name__)
 
 OnCommitted = Callable[[BaseException | None], object]
 """Called when all that was changed so far is committed, or with the error if it can't be."""
 
-_LEAST_ENTRIES: Final = 200
 _LEAST_BYTES: Final = 32_768
-_WORTH_READING: Final = 20
-"""Entries that it is worth to spare the next owner the reading of."""
+_ENTRY_BYTES: Final = 150
+"""What an entry costs to read beside its payload, as bytes of payload that take as long."""
+_SNAPSHOT_PART: Final = 16
+"""A snapshot is read about so many times faster than the same bytes of the log."""
+_LEAST_SPARED: Final = 6_000
+"""Bytes of the log that it is worth to spare the next owner the reading of."""
+
+
+class LogTail(Struct):
+    """What has to be read of a conversation when it wakes: its snapshot, and the log behind it."""
+
+    entries: int = 0
+    size: int = 0
+    """Bytes of their payloads."""
+    snapshot_size: int = 0
+    """Bytes of the snapshot in front; 0 if there is none."""
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Count what is written or read behind the snapshot."""
+        for entry in entries:
+            self.entries += 1
+            self.size += len(entry.payload)
+
+    @property
+    def cost(self) -> int:
+        """What the log behind the snapshot costs to read, in bytes of payload."""
+        return self.size + _ENTRY_BYTES * self.entries
+
+    def needs_snapshot(self) -> bool:
+        """Whether reading what was added since the last one takes longer than reading all else.
+
+        So a conversation that only grows writes each message about twice, however long it is.
+        """
+        return self.cost >= max(_LEAST_BYTES, self.snapshot_size)
+
+    def is_worth_sparing(self) -> bool:
+        """Whether the next owner should find a snapshot instead.
+
+        So it wakes in about the time that the snapshot takes, and one that is parked after each
+        few words doesn't write all of them again each time.
+        """
+        return self.cost >= max(_LEAST_SPARED, self.snapshot_size // _SNAPSHOT_PART)
 
 
 class WriteFailed(Struct, frozen=True):
@@ -42,7 +81,14 @@ class WriteFailed(Struct, frozen=True):
 class Journal:
     """What one owner of one conversation writes. Only `checkpoint` may be called by others."""
 
-    def __init__(self, access: StoreExecutor, conversation_id: str, epoch: int, head: int) -> None:
+    def __init__(
+        self,
+        access: StoreExecutor,
+        conversation_id: str,
+        epoch: int,
+        head: int,
+        tail: LogTail | None = None,
+    ) -> None:
         self.access = access
         self.conversation_id = conversation_id
         self.epoch = epoch
@@ -59,8 +105,7 @@ class Journal:
         self._running: str | None = None
         self._waiting: list[OnCommitted] = []
         self._last: Reply[None] | None = None
-        self._since_snapshot = [0, 0]
-        self._snapshot_bytes = 0
+        self._tail = tail or LogTail()
         self._saving: Reply[None] | None = None
 
     def add(self, kind: str, payload: bytes, key: str | None = None) -> None:
@@ -94,8 +139,7 @@ class Journal:
         entries, self._entries = tuple(self._entries), []
         waiting, self._waiting = self._waiting, []
         draft, self._draft = self._draft, KEEP_DRAFT
-        self._since_snapshot[0] += len(entries)
-        self._since_snapshot[1] += sum(len(entry.payload) for entry in entries)
+        self._tail.add(entries)
         with self._lock:
             committed = self._write(entries, draft)
             self._head += len(entries)
@@ -147,17 +191,14 @@ class Journal:
         return noted
 
     def needs_snapshot(self) -> bool:
-        """Whether reading what was added since the last one takes longer than reading all else.
-
-        So a conversation that only grows writes each message about twice, however long it is.
-        """
-        entries, size = self._since_snapshot
-        return entries >= _LEAST_ENTRIES and size >= max(_LEAST_BYTES, self._snapshot_bytes)
+        """Whether it is time for one."""
+        return self._tail.needs_snapshot()
 
     def snapshot(self, state: ConversationState) -> None:
         """Keep this state, beside everything else."""
-        self._since_snapshot = [0, 0]
-        self._snapshot_bytes = sum(len(record.body) for record in state.zones)
+        written = self._tail
+        # A guess until it is encoded.
+        self._tail = LogTail(snapshot_size=written.snapshot_size + written.size)
 
         def then(error: BaseException | None) -> None:
             if error is None:
@@ -168,13 +209,14 @@ class Journal:
 
     def _save(self, state: ConversationState) -> None:
         snapshot = encode_snapshot(state)
+        self._tail.snapshot_size = len(snapshot.payload)
         self.access.store.save_snapshot(self.conversation_id, self.epoch, snapshot)
 
     def release(self, state: ConversationState) -> Reply[None]:
         """Let others have the conversation once everything is kept."""
         released: Reply[None] = Reply()
-        worth_it = self._since_snapshot[0] >= _WORTH_READING
-        self._since_snapshot = [0, 0]  # no other is wanted beside it
+        worth_it = self._tail.is_worth_sparing()
+        self._tail = LogTail()  # no other is wanted beside it
 
         def let_go() -> None:
             if worth_it and self.error is None:

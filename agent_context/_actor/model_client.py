@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from operator import attrgetter
 from typing import Final, TypeVar, cast
 
@@ -76,7 +75,7 @@ class RequestSize(Struct, frozen=True):
 
     def prefix_tokens(self, zones: Zones, length: int) -> int:
         """Tokens of the request's tools and of its first `length` messages."""
-        messages = self.counts.total(tuple(islice(zones, length)))
+        messages = self.counts.total_of_first(zones, length)
         return math.ceil(messages * self.factor) + self.breakdown.tools + self.breakdown.overhead
 
 

@@ -14,7 +14,7 @@ from agent_context import events
 from agent_context._actor.changes import ConversationState, check_index
 from agent_context._actor.checkpoint import TurnCheckpoint, decode_checkpoint, unanswered_key
 from agent_context._actor.config import ActorConfig
-from agent_context._actor.journal import Journal
+from agent_context._actor.journal import Journal, LogTail
 from agent_context._actor.lifecycle import HostPort
 from agent_context._actor.replay import (
     CREATED,
@@ -37,7 +37,7 @@ from agent_context.errors import (
 )
 from agent_context.messages import new_id
 from agent_context.ref import ContextRef
-from agent_context.stores.store import Claim, Entry, ForkOrigin, Store
+from agent_context.stores.store import Claim, Entry, ForkOrigin, Snapshot, Store
 from agent_context.stores.writer import StoreExecutor
 
 __all__ = [
@@ -132,13 +132,14 @@ def _build_conversation(
     zones: Zones,
     first: tuple[str, bytes],
 ) -> ActorState:
-    journal = Journal(access, conversation_id, claim.epoch, claim.head)
+    tail = LogTail()
+    journal = Journal(access, conversation_id, claim.epoch, claim.head, tail)
     if claim.head == 0:
         stored = ConversationState(zones, 1)
         journal.add(*first)
     else:
         # Up to what was claimed: who claimed it since may have written on, and will fence this one.
-        stored = load_state(access.store, conversation_id, claim.head)
+        stored = load_state(access.store, conversation_id, claim.head, tail)
         _check_head(conversation_id, stored, claim)
     journal.lost_turn = None if claim.draft is None else decode_checkpoint(claim.draft)
     return ActorState(conversation_id, stored, journal)
@@ -179,13 +180,19 @@ def close_lost_turn(state: ActorState) -> None:
     state.announce(lambda: lost)
 
 
-def load_state(store: Store, conversation_id: str, upto: int | None = None) -> ConversationState:
-    """What the conversation is, or was after an entry. Raises `StoreError`."""
-    stored, entries = _load_stored(store, conversation_id, upto)
+def load_state(
+    store: Store, conversation_id: str, upto: int | None = None, tail: LogTail | None = None
+) -> ConversationState:
+    """What the conversation is, or was after an entry. Raises `StoreError`.
+
+    What had to be read is added to `tail`.
+    """
+    tail = tail or LogTail()
+    stored, entries = _load_stored(store, conversation_id, upto, tail)
     later: list[tuple[ForkPoint, Sequence[Entry]]] = []
     while isinstance(origin := _origin(entries), ForkPoint):
         later.append((origin, entries))
-        stored, entries = _load_stored(store, origin.parent, origin.seq)
+        stored, entries = _load_stored(store, origin.parent, origin.seq, tail)
     if origin is not None:
         stored, entries = ConversationState(origin, entries[0].seq), entries[1:]
     stored = replay(stored, entries)
@@ -201,21 +208,31 @@ def _origin(entries: Sequence[Entry]) -> Zones | ForkPoint | None:
 
 
 def _load_stored(
-    store: Store, conversation_id: str, upto: int | None
+    store: Store, conversation_id: str, upto: int | None, tail: LogTail
 ) -> tuple[ConversationState, Sequence[Entry]]:
-    """A stored, and the entries that follow it."""
+    """A snapshot's state, and the entries that follow it."""
     log = store.load(conversation_id, upto=upto)
-    if log.snapshot is None:
-        return ConversationState(Zones(), 0), log.entries
+    stored, entries = _read_snapshot(conversation_id, log.snapshot), log.entries
+    if stored is None:
+        stored = ConversationState(Zones(), 0)
+        if log.snapshot is not None:
+            entries = _entries(store, conversation_id, upto)
+    elif log.snapshot is not None:
+        tail.snapshot_size += len(log.snapshot.payload)
+    tail.add(entries)
+    return stored, entries
+
+
+def _read_snapshot(conversation_id: str, snapshot: Snapshot | None) -> ConversationState | None:
+    """The state that it holds; None if there is none that can be read."""
+    if snapshot is None:
+        return None
     try:
-        stored = decode_snapshot(log.snapshot)
+        return decode_snapshot(snapshot)
     except StoreCorrupt as error:
         # It only saves time: the log says the same.
         logger.warning("conversation %s is read from its log: %s", conversation_id, error)
-        stored = None
-    if stored is not None:
-        return stored, log.entries
-    return ConversationState(Zones(), 0), _entries(store, conversation_id, upto)
+        return None
 
 
 def _entries(store: Store, conversation_id: str, upto: int | None) -> list[Entry]:

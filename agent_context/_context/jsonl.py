@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 import orjson
 
+from agent_context._context.chat_line import decode_line
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage, from_message, with_id
 from agent_context._context.zones import Zone, Zones
@@ -101,17 +102,18 @@ def _sort_by_zone(
 def _parse_lines(text: str) -> Iterator[tuple[Zone | None, StoredMessage]]:
     seen: set[MessageId] = set()
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
-        if not line.strip():
-            continue
-        fields = _parse_object(line, number)
-        if "agent_context" in fields:
-            _check_header(fields, number)
-            continue
-        zone, record = _parse_record(fields, number)
-        if record.id in seen:
-            raise ImportFailed(number, f"the id {record.id!r} was used by an earlier line")
-        seen.add(record.id)
-        yield zone, record
+        if (read := decode_line(line)) is None:
+            if not line.strip():
+                continue
+            fields = _parse_object(line, number)
+            if "agent_context" in fields:
+                _check_header(fields, number)
+                continue
+            read = _parse_record(fields, number)
+        if (message_id := read[1].id) in seen:
+            raise ImportFailed(number, f"the id {message_id!r} was used by an earlier line")
+        seen.add(message_id)
+        yield read
 
 
 def _parse_object(line: str, number: int) -> dict[str, Any]:

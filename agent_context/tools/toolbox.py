@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from agent_context._validation import check_callback
 from agent_context.errors import InvalidOptions, ToolError
 from agent_context.messages import Message, TextPart, ToolCall
 from agent_context.tools.approval import (
@@ -110,7 +111,7 @@ class Toolbox:
         self._keeper: ToolResultStore = InMemoryToolResults() if keeper is None else keeper
         self._offers_reader = reader
         self._conversation_id = conversation_id
-        self._progress = progress
+        self._progress = None if progress is None else check_callback("progress", progress)
         self._tools = _by_name(tools)
         self._reader = make_read_result_tool(self._keeper, limits.max_result)
 

@@ -49,8 +49,10 @@ MODEL = ScriptedBackend(
 async def search(agent: Agent, session: AgentSession) -> None:
     print("user:  How do I get from Oslo to Osaka?")
     async for update in agent.run("How do I get from Oslo to Osaka?", session=session, stream=True):
-        for call, result in zip(update.tool_calls, update.results, strict=False):
-            print(f"       {call.name}{call.arguments} -> {result.text}")
+        for call in update.tool_calls:  # before they are carried out
+            print(f"       {call.name}{call.arguments}")
+        for result in update.results:
+            print(f"       -> {result.text}")
         if update.text:
             print(f"model: {update.text!r}")
 

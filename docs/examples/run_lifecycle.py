@@ -44,8 +44,10 @@ async def main() -> None:
 
     print("A streamed run:")
     async for update in agent.run("How is Kyoto today?", session=session, stream=True):
-        for call, result in zip(update.tool_calls, update.results, strict=True):
-            print(f"  2  {call.name}({call.arguments}) -> {result.text}")
+        for call in update.tool_calls:  # before they are carried out
+            print(f"  2  {call.name}({call.arguments})")
+        for result in update.results:
+            print(f"  2  -> {result.text}")
         if update.text:
             print(f"  2  {update.text!r}")
         if update.finish_reason:

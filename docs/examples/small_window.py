@@ -1,4 +1,4 @@
-"""A talk that outgrows a small window, with a small model on this machine. Needs no network."""
+"""A notebook that outgrows a small window, with a small model on this machine. Needs no network."""
 
 from agent_context import (
     AgentContext,
@@ -9,34 +9,40 @@ from agent_context import (
     SendStream,
     Summarize,
     TextDelta,
-    ToJsonl,
     events,
 )
 from agent_context_backends.local import LocalBackend
 
+SUMMARIZE = "Repeat all that was said, in short sentences."
+EXAMPLE = [  # a small model does what it is shown
+    Message.system("You are a notebook. Repeat what is asked for."),
+    Message.user("The tea is green."),
+    Message.assistant("The tea is green."),
+    Message.user("The cup is red."),
+    Message.assistant("The cup is red."),
+    Message.user("What colour is the tea?"),
+    Message.assistant("The tea is green."),
+    Message.user(SUMMARIZE),
+    Message.assistant("The tea is green. The cup is red."),
+]
 SAID = (
-    "Hello! I am Alice. I plan a trip to Japan with my two children.",
-    "My son Ben is four years old. Ben loves trains.",
-    "My daughter Mia is seven years old. Mia is allergic to peanuts.",
-    "We will stay in Kyoto for five days.",
-    "What is Mia allergic to?",
+    "The train leaves at 9.",
+    "The hotel is the Astoria.",
+    "The key is under the mat.",
+    "When does the train leave?",
 )
 
 
 def tell(event: ChangeEvent) -> None:
     if isinstance(event, events.Compressed):
-        print(f"[{len(event.removed)} messages became one summary] ", end="")
+        print(f"[{len(event.removed)} messages became one: {event.summary.text}]\n       ", end="")
 
 
 ctx = AgentContext.start(
     LocalBackend(),
-    immutable=[Message.system("You are a travel agent. Answer in one short sentence.")],
-    options=SendOptions(
-        context_window=260, max_tokens=30, temperature=0, extra={"repeat_penalty": 1.15}
-    ),
-    compression=Summarize(
-        keep=4, target=100, prompt="List the facts that I told you, in short sentences."
-    ),
+    immutable=EXAMPLE,
+    options=SendOptions(context_window=300, max_tokens=100, temperature=0),
+    compression=Summarize(keep=2, target=60, prompt=SUMMARIZE),
     on_change=tell,
 )
 for text in SAID:
@@ -50,7 +56,6 @@ for text in SAID:
 used = ctx.ask(EstimateTokens())
 print(
     f"\nimmutable {used.immutable}, compressed {used.compressed}, "
-    f"incremental {used.incremental}: {used.total} of {used.window} tokens\n"
+    f"incremental {used.incremental}: {used.total} of {used.window} tokens"
 )
-print(ctx.ask(ToJsonl()), end="")
 ctx.stop()
