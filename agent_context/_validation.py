@@ -1,4 +1,4 @@
-"""Checks of what comes from outside, where the annotations may not have been read."""
+"""Run-time checks of arguments, for callers that no type checker has checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one thread where this process waits for the network."""
+"""The one thread on which this process waits for the network."""
 
 import atexit
 import logging
@@ -24,7 +24,7 @@ STARTS_PER_TICK: Final = 256
 
 
 class Timer:
-    """A call that was put off; made by `IoLoop.call_later`."""
+    """A delayed call, made by `IoThread.call_later`."""
 
     __slots__ = ("_due", "_function", "_handle", "_thread")
 

@@ -1,7 +1,7 @@
-"""Carrying out a compression: plan, ask the model if need be, validate, and say what to swap in.
+"""Carrying out a compression: plan, ask the model if needed, validate, and return the replacement.
 
-Nothing here changes a conversation. What comes out is a `Compaction` that fits onto the zones it
-was made from and onto all that only added to them since.
+Nothing here changes a conversation. The result is a `CompressionResult`, which applies to the zones
+that it was made from, and to any that only had messages added since.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class CompressionResult:
     """A smaller form of some zones."""
 
     base: Zones
-    """What it was made from."""
+    """The zones that it was made from."""
     upto: int
     """How many of the oldest incremental messages of `base` it read."""
     compressed: PersistentVector
     kept: tuple[StoredMessage, ...]
-    """What stands in the place of those messages."""
+    """What replaces those messages."""
     summary: StoredMessage | None
     report: CompressionReport
 
     def apply_to(self, zones: Zones) -> Zones | None:
-        """`zones` with this swapped in; None if what it was made from is not there any more."""
+        """`zones` with this applied; None if the messages that it was made from have changed."""
         base = self.base
         unchanged = zones.compressed is base.compressed and zones.immutable is base.immutable
         if not unchanged or not zones.incremental.shares_prefix(base.incremental, self.upto):
@@ -58,11 +58,11 @@ class CompressionResult:
 
 @dataclass(slots=True)
 class _StepState:
-    """How far the steps of a strategy have come."""
+    """The progress of a strategy's steps."""
 
     zones: Zones
     cut: int = 0
-    """How much further into the base an index of `zones` reaches."""
+    """Offset from an index of `zones` to one of the base."""
     upto: int = 0
     names: list[str] = field(default_factory=list[str])
     shortened: list[MessageId] = field(default_factory=list[MessageId])
@@ -103,9 +103,9 @@ class CompressionExecutor:
         pinned: frozenset[MessageId] = frozenset(),
         allow_newest: bool = False,
     ) -> CompressionResult | None:
-        """What `strategy` makes of `zones`, or None if there is nothing to do.
+        """Compress `zones` by `strategy`; None if there is nothing to do.
 
-        It aims at `budget` tokens; the window has `room` for as many. `pinned` are the ids of
+        The target is `budget` tokens; the window has room for `room`. `pinned` are the ids of
         messages that stay. See `PlanningView` for `allow_newest`.
 
         Raises `CompressionError` if a step fails or if the outcome isn't smaller.
