@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
 from agent_context.backend import ContextBackend, Request
@@ -88,6 +89,28 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     for served in running:
         served.http.close()
         served.stop()
+
+
+@pytest.fixture
+def connect() -> Iterator[Any]:
+    """OpenAI's client of a service, which believes no answer that is not of its types."""
+    clients: list[openai.OpenAI] = []
+
+    def make(service: Served, *, path: str = "/v1", **options: Any) -> openai.OpenAI:
+        client = openai.OpenAI(
+            base_url=f"{service.url}{path}",
+            api_key=options.pop("api_key", "none"),
+            max_retries=0,
+            timeout=WAIT,
+            _strict_response_validation=True,
+            **options,
+        )
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        client.close()
 
 
 def start_server(config: ServiceConfig, backend: ContextBackend) -> Served:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -12,29 +11,7 @@ from agent_context import BackendError, ErrorKind, Message, TextDelta, ToolCall
 from agent_context.service.auth import KeyFile
 from agent_context_backends.scripted import Hold
 from tests.service.conftest import Serve, Served
-from tests.support.waiting import WAIT, wait_for, wait_until
-
-
-@pytest.fixture
-def connect() -> Iterator[Any]:
-    """OpenAI's client of a service, which believes no answer that is not of its types."""
-    clients: list[openai.OpenAI] = []
-
-    def make(service: Served, *, path: str = "/v1", **options: Any) -> openai.OpenAI:
-        client = openai.OpenAI(
-            base_url=f"{service.url}{path}",
-            api_key=options.pop("api_key", "none"),
-            max_retries=0,
-            timeout=WAIT,
-            _strict_response_validation=True,
-            **options,
-        )
-        clients.append(client)
-        return client
-
-    yield make
-    for client in clients:
-        client.close()
+from tests.support.waiting import wait_for, wait_until
 
 
 def user(text: str) -> dict[str, Any]:

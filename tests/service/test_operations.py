@@ -176,7 +176,7 @@ def test_a_killed_service_goes_on_where_it_was(
         http.post("/v1/sessions", json={"id": "s"}).raise_for_status()
         http.post("/v1/sessions/s/send", json={"text": "hello"}).raise_for_status()
     server.send_signal(signal.SIGKILL)
-    server.wait(WAIT)
+    assert server.wait(WAIT) == -signal.SIGKILL
     from agent_context.stores.sqlite import SqliteStore
 
     service = serve(store=SqliteStore(tmp_path / "context-actor/conversations.db"))
