@@ -21,6 +21,10 @@ class Address:
     query: str = ""
     """What goes behind each endpoint, such as `?api-version=…`; with its question mark."""
 
+    def url(self, path: str, *, base: str | None = None) -> httpx.URL:
+        """The address of an endpoint, here or at another base."""
+        return httpx.URL((self.base if base is None else base) + path + self.query)
+
 
 _ENDPOINTS = ("/chat/completions", "/responses")
 

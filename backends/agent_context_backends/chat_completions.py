@@ -163,11 +163,9 @@ class ChatCompletionsBackend(ContextBackend):
         key, home = self._key(api_key)
         address = check_url(base_url or self._base_url_of_environment() or home)
         self.base_url = address.base
-        items = self.responses_base_urls.get(address.base, address.base) + self.responses_path
-        self._urls = {
-            "chat": httpx.URL(address.base + self.path + address.query),
-            "responses": httpx.URL(items + address.query),
-        }
+        items = self.responses_base_urls.get(address.base)
+        items_url = address.url(self.responses_path, base=items)
+        self._urls = {"chat": address.url(self.path), "responses": items_url}
         if api not in get_args(ApiChoice):
             raise InvalidOptions(f"api is one of {', '.join(get_args(ApiChoice))}, not {api!r}")
         self._api: ApiChoice = api
