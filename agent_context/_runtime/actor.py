@@ -133,7 +133,7 @@ class PoolActor(Actor):
 
 
 class ErrorBoundary(Actor):
-    """Put before the actor class, as in `class Talk(ErrorBoundary, PoolActor)`.
+    """A mixin, placed before the actor class: `class Talk(ErrorBoundary, PoolActor)`.
 
     - What `on_receive` raises, whatever it is, fails the asker's reply; after a `tell` it is
       logged as an error. The actor goes on: `on_failure` is not called.

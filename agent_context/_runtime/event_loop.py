@@ -187,7 +187,7 @@ STARTS_PER_TICK: Final = 256
 
 
 class Timer:
-    """A call that was put off; made by `IoLoop.call_later`."""
+    """A delayed call, made by `IoThread.call_later`."""
 
     __slots__ = ("_due", "_function", "_handle", "_thread")
 

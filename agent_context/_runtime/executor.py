@@ -1,4 +1,4 @@
-"""Threads that run short jobs in order, and make room when one of them is stuck."""
+"""A thread pool for short jobs, which grows while some of its threads are stuck."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _thread = _Thread()
 
 
 def blocking_section() -> AbstractContextManager[None]:
-    """Wrap a wait with it: a worker lends its place meanwhile, an event loop refuses to wait."""
+    """Wrap a blocking wait: a worker lends its slot meanwhile; on an event loop it raises."""
     return _thread.blocking()
 
 
 def forbid_blocking() -> None:
-    """Make every `blocking()` wait on this thread raise `DeadlockError`."""
+    """Make every `blocking_section()` on this thread raise `DeadlockError`."""
     _thread.blocking = _refuse
 
 
@@ -51,7 +51,7 @@ class _Worker:
 class ElasticExecutor:
     """`size` daemon threads, started when first needed.
 
-    A worker that waits in `blocking()`, or that has been at one job for `patience` seconds, does
+    A worker that waits in `blocking_section()`, or has run one job for `patience` seconds, does
     not count: another takes its place, up to `cap` threads. Up to `keep` stay when it comes back.
     """
 
