@@ -365,11 +365,18 @@ def _call(item: object) -> ToolCall:
     if isinstance(function, Mapping):
         fields.pop("type", None)
         fields.pop("index", None)
-        fields |= cast("Mapping[str, Any]", function)
+        fields |= _function_fields(cast("Mapping[str, Any]", function))
     try:
         return ToolCall.model_validate({"id": "", **fields})
     except ValidationError as error:
         raise InvalidMessage(f"tool_calls: {describe_validation_error(error)}") from error
+
+
+def _function_fields(function: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a call from those of its function; what is unknown stays under `function`."""
+    known = {name: value for name, value in function.items() if name in {"name", "arguments"}}
+    rest = {name: value for name, value in function.items() if name not in known}
+    return {**known, "function": rest} if rest else known
 
 
 def _from_chat_form(data: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 from msgspec import Struct
@@ -59,6 +60,8 @@ class ToolCallDelta(Struct, frozen=True, gc=False):
     """Set on the first fragment of a call."""
     arguments: str = ""
     """More of the arguments' JSON text."""
+    extra: dict[str, Any] | None = None
+    """Further fields of the call, which only its vendor understands."""
 
 
 class UsageReported(Struct, frozen=True):
@@ -107,11 +110,15 @@ _LEAKED = re.compile(
 )
 
 
+_KNOWN = ToolCall.model_fields.keys()
+
+
 @dataclass(slots=True)
 class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(slots=True)
@@ -162,6 +169,8 @@ class StreamAccumulator:
         call.id = call.id or delta.id or ""
         call.name = call.name or delta.name or ""
         call.arguments.append(delta.arguments)
+        if delta.extra:
+            call.extra |= delta.extra
 
     @property
     def empty(self) -> bool:
@@ -199,7 +208,10 @@ class StreamAccumulator:
     def _tool_calls(self) -> tuple[ToolCall, ...]:
         return tuple(
             ToolCall(
-                id=call.id or f"call_{index}", name=call.name, arguments="".join(call.arguments)
+                **{name: value for name, value in call.extra.items() if name not in _KNOWN},
+                id=call.id or f"call_{index}",
+                name=call.name,
+                arguments="".join(call.arguments),
             )
             for index, call in sorted(self._calls.items())
         )

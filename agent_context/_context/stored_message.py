@@ -166,5 +166,8 @@ def _part(part: Part) -> dict[str, Any]:
 
 def _call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
+    inner = call.model_extra.get("function") if call.model_extra else None
+    if isinstance(inner, Mapping):
+        function = _with_extra(function, cast("Mapping[str, Any]", inner))
     fields = {"id": call.id, "type": "function", "function": function}
     return _with_extra(fields, call.model_extra)

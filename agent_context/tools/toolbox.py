@@ -21,6 +21,7 @@ from agent_context.tools.approval import (
     refusal_text,
     request_decision,
 )
+from agent_context.tools.arguments import require_arguments
 from agent_context.tools.call import RepeatedFailures, run_tool
 from agent_context.tools.function import tool as tool_of
 from agent_context.tools.result_parts import result_message, to_parts
@@ -202,6 +203,7 @@ class Toolbox:
         if not isinstance(found, CallableTool):
             return _Asked(key, call)
         try:
+            require_arguments(call.arguments, found.parameters, who=found.name)
             arguments = found.normalize(call.arguments)
         except Exception:  # noqa: BLE001 - running it says what is wrong
             return _Asked(key, call, fits=False)
