@@ -309,6 +309,8 @@ class Send(Command[Completion], frozen=True):
     """Sent in front of `messages`, and never stored."""
     history: Sequence[Message] | None = None
     """Sent in the place of the compressed and incremental zones, which stay as they are."""
+    outgoing: Sequence[Message] | None = None
+    """With a `history`: sent in the place of `messages`, which are stored as they are."""
     loop: ToolLoop | None = None
     """What answers the model's tool calls; None leaves them to the caller."""
     key: str | None = None
@@ -333,6 +335,7 @@ class SendStream(Command[Stream], frozen=True):
     messages: Sequence[Message] = ()
     context: Sequence[Message] = ()
     history: Sequence[Message] | None = None
+    outgoing: Sequence[Message] | None = None
     loop: ToolLoop | None = None
     key: str | None = None
 

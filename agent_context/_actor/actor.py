@@ -46,7 +46,7 @@ from agent_context._actor.turn_queue import TurnQueue
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.zones import Zones
 from agent_context._runtime import Deferred, ErrorBoundary, Failure, Mailbox, PoolActor, Reply, post
-from agent_context._validation import check_type
+from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.strategy import Strategy
@@ -163,6 +163,8 @@ class AgentContext(ErrorBoundary, PoolActor):
         `on_compressed` may change what a compression made before it takes effect. Raises
         `UsageError`, and `StoreError` if the store can't give the conversation.
         """
+        if on_change is not None:
+            check_callback("on_change", on_change)
         config = ActorConfig.of(backend, options, compression, on_compressed)
         name = new_id() if id is None else check_type("id", id, str)
         first = Zones(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agent_context._validation import check_type
+from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.pipeline import default_strategy
@@ -39,6 +39,8 @@ class ActorConfig:
         hook: CompressionHook | None,
     ) -> ActorConfig:
         """The config, with the defaults for None. Raises `UsageError`."""
+        if hook is not None:
+            check_callback("on_compressed", hook)
         return ActorConfig(
             check_type("backend", backend, ContextBackend),
             check_type("options", options or _NO_OPTIONS, SendOptions),
@@ -66,4 +68,6 @@ class ConversationConfig:
 
     def actor_config(self) -> ActorConfig:
         """What of it holds as long as the conversation runs. Raises `UsageError`."""
+        if self.on_change is not None:
+            check_callback("on_change", self.on_change)
         return ActorConfig.of(self.backend, self.options, self.compression, self.on_compressed)

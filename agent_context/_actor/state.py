@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from inspect import iscoroutinefunction
 from typing import TypeVar, cast
 
 from msgspec import Struct
@@ -33,15 +32,15 @@ from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage, from_message, with_id
 from agent_context._context.zones import Zones
 from agent_context._runtime import Reply, SubscriberQueue
+from agent_context._validation import check_callback
 from agent_context.compression.executor import CompressionResult
-from agent_context.errors import InvalidMessage, InvalidOptions, StoreUnavailable
+from agent_context.errors import InvalidMessage, StoreUnavailable
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, MessageId, new_id
 
 __all__ = [
     "ActorState",
     "TurnMessage",
-    "check_subscriber",
     "to_turn_messages",
     "wait_for_store",
 ]
@@ -242,7 +241,7 @@ class ActorState:
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
         """Call `callback` with every later change; returns the token that ends it."""
-        check_subscriber(callback)
+        check_callback("callback", callback)
         if self._subscribers is None:
             self._subscribers = {}
         token = new_id()
@@ -315,17 +314,6 @@ def wait_for_store(answer: Reply[T]) -> T:
         return answer.get(timeout=STORE_TIMEOUT)
     except Timeout:
         raise StoreUnavailable(f"the store has not answered in {STORE_TIMEOUT} seconds") from None
-
-
-def check_subscriber(callback: object) -> None:
-    """Refuse what can't be called with an event, or would have to be awaited for it."""
-    if not callable(callback):
-        raise InvalidOptions(f"a subscriber is a callable, not {type(callback).__name__}")
-    if iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__):
-        raise InvalidOptions(
-            "a subscriber is called on a thread and can't be awaited: give a plain function, which "
-            "may hand the event to a loop: loop.call_soon_threadsafe(queue.put_nowait, event)"
-        )
 
 
 def to_turn_messages(messages: object) -> tuple[TurnMessage, ...]:

@@ -39,6 +39,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     """Sent in front of what it says, never stored."""
     history: PersistentVector | None = None
     """Sent in the place of the compressed and incremental zones."""
+    outgoing: tuple[StoredMessage, ...] | None = None
+    """Sent in the place of `messages`."""
     loop: ToolLoop | None = None
     key: str | None = None
     """The idempotency key."""

@@ -163,13 +163,16 @@ class TurnQueue:
             check_type("loop", asked.loop, ToolLoop)
         if asked.key is not None and options.commit == "manual":
             raise InvalidOptions("key: commit='manual' stores no answer that could be given again")
-        history = asked.history
+        if asked.outgoing is not None and asked.history is None:
+            raise InvalidOptions("outgoing: it needs a history, behind which it is sent")
+        history, outgoing = asked.history, asked.outgoing
         said = self._state.with_unique_ids(to_turn_messages(asked.messages))
         request = TurnRequest(
             options=options,
             messages=said,
             context=tuple(each.record for each in to_turn_messages(asked.context)),
             history=None if history is None else _to_vector(history),
+            outgoing=None if outgoing is None else tuple(_to_vector(outgoing)),
             loop=asked.loop,
             key=asked.key,
             ask=asked,

@@ -98,6 +98,8 @@ class TurnTask:
         self._deadline = 0.0
         self._pending: tuple[TurnMessage, ...] = request.messages
         """What the turn says and has not stored yet."""
+        self._outgoing = request.outgoing
+        """What is sent in its place, until the first round is over."""
         self._stored_ids: frozenset[str] = frozenset()
         self._opening_ids = _user_ids(request.messages)
         """Of the words that began the turn: they are sent until it ends."""
@@ -144,6 +146,7 @@ class TurnTask:
         Whoever ends the turn from now on must not store the round again.
         """
         self._pending, self._calling, self._results = pending, None, []
+        self._outgoing = None
         self._accumulator, self._overflows = StreamAccumulator(), 0
 
     def spawn(self, seconds: float, recorded: Reply[None] | None) -> IoTask:
@@ -230,7 +233,7 @@ class TurnTask:
 
     async def _store_round(self, completion: Completion, answers: ToolRound) -> Zones:
         self._results = list(self._results)  # what comes late is not heard any more
-        asked = self._pending
+        asked = self._said()
         heard = [
             TurnMessage(from_message(message), message)
             for message in (completion.message, *answers.results)
@@ -239,8 +242,8 @@ class TurnTask:
         self._post(RoundFinished(self._turn_id, completion, heard, self._comparison, reply))
         stored = await reply
         if self._history is not None:
-            said = (*asked, *stored.messages)
-            zones = self._history = self._history.extend(each.record for each in said)
+            said = (*asked, *(each.record for each in stored.messages))
+            zones = self._history = self._history.extend(said)
         else:
             zones, self._stored_ids = stored.zones, stored.stored_ids
         if self._channel is not None:
@@ -322,7 +325,7 @@ class TurnTask:
         which stand behind it, or else the next request would not begin with this one.
         """
         scratch = scratch_records(model.options)
-        pending = tuple(said.record for said in self._pending)
+        pending = self._said()
         context = self._request.context
         if not context:
             return zones.extend(pending), scratch
@@ -333,6 +336,12 @@ class TurnTask:
             start -= 1
         own = zones.incremental.tail(start)
         return zones.truncate(start), (*context, *own, *pending, *scratch)
+
+    def _said(self) -> tuple[StoredMessage, ...]:
+        """What is sent of what the turn says and has not stored yet."""
+        if self._outgoing is not None:
+            return self._outgoing
+        return tuple(said.record for said in self._pending)
 
     def _compare(
         self, model: BoundModel, zones: Zones, trailing: tuple[StoredMessage, ...]
@@ -351,7 +360,7 @@ class TurnTask:
     # The window.
 
     async def _measure(self, model: BoundModel, zones: Zones) -> RequestSize:
-        whole = zones.extend(said.record for said in self._pending)
+        whole = zones.extend(self._said())
         for said in self._pending:
             model.count_known(said.record, said.message)
         passing = (*self._request.context, *scratch_records(model.options))
@@ -378,7 +387,7 @@ class TurnTask:
 
     async def _compress(self, model: BoundModel, zones: Zones, size: RequestSize) -> Zones:
         breakdown = size.breakdown
-        pending = size.counts.total([said.record for said in self._pending]) * size.factor
+        pending = size.counts.total(self._said()) * size.factor
         stored = breakdown.immutable + breakdown.compressed + breakdown.incremental - int(pending)
         room = breakdown.free + stored if breakdown.window else stored
         if not (len(zones.compressed) or len(zones.incremental)):

@@ -1,4 +1,4 @@
-"""What a store's change feed tells, in the words of conversations."""
+"""A store's change feed, decoded into messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FeedChange(Struct, frozen=True):
     """One change of one conversation, whoever made it and whenever."""
 
     position: int
-    """In the feed: what the next page comes after. 0 where one conversation alone was read."""
+    """Position in the feed, for `after` of the next page; 0 where one conversation was read."""
     conversation_id: str
     seq: int
     """The number of the change in its conversation."""
@@ -25,7 +25,7 @@ class FeedChange(Struct, frozen=True):
     kind: str
     """The kind of the change, as `appended`."""
     messages: tuple[Message, ...]
-    """What it brought; what it took away is in the conversation's history."""
+    """The messages that it added; those it removed are in the conversation's history."""
 
 
 def to_feed_change(fed: FeedEntry) -> FeedChange:

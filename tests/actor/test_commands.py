@@ -297,7 +297,7 @@ def test_starting_with_something_else_than_asked_for_says_which(talk: Talk) -> N
         talk(id=7)
     with pytest.raises(InvalidOptions, match="compression: Strategy expected"):
         talk(compression="half")
-    with pytest.raises(InvalidOptions, match="a subscriber is a callable"):
+    with pytest.raises(InvalidOptions, match="on_change: a callable is expected"):
         talk(on_change="callback")
     with pytest.raises(InvalidMessage):
         talk(immutable=["You are terse."])
