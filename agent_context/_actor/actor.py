@@ -50,7 +50,13 @@ from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.strategy import Strategy
-from agent_context.errors import ConversationClosed, MailboxFull, StoreError, UsageError
+from agent_context.errors import (
+    ConversationClosed,
+    MailboxFull,
+    StoreError,
+    UsageError,
+    VersionConflict,
+)
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
@@ -60,6 +66,7 @@ from agent_context.protocol import (
     CacheReport,
     Cancel,
     Compress,
+    Conditional,
     EstimateTokens,
     Fork,
     History,
@@ -69,6 +76,7 @@ from agent_context.protocol import (
     Subscribe,
     Unsubscribe,
     UseBackend,
+    Version,
 )
 from agent_context.ref import AskCancelled, ContextRef, LocalChannel, ReadZones, Shutdown
 from agent_context.stores.store import Store
@@ -268,8 +276,13 @@ class AgentContext(ErrorBoundary, PoolActor):
                 return self._compressor().accept(message)
             case Cancel(turn):
                 return self._turns is not None and self._turns.cancel(turn)
-            case Fork(at):
-                return fork(self._state, at, self._config, self._host, self.launch)
+            case Fork():
+                return fork(self._state, message, self._config, self._host, self.launch)
+            case Version():
+                return self._state.current.version
+            case Conditional(command, version):
+                self._check_version(version)
+                return self._answer(cast("AnyAsk", command))
             case History() | SearchHistory():
                 return queries.query_history(self._state, message)
             case Subscribe(callback):
@@ -278,6 +291,10 @@ class AgentContext(ErrorBoundary, PoolActor):
                 return self._state.unsubscribe(token)
             case _:
                 assert_never(message)
+
+    def _check_version(self, expected: int) -> None:
+        if (version := self._state.current.version) != expected:
+            raise VersionConflict(expected, version)
 
     def _bind(self, options: SendOptions) -> BoundModel:
         chosen = check_type("options", options, SendOptions).merged_over(self._config.options)

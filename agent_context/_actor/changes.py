@@ -540,6 +540,11 @@ def to_event_seq(entry_seq: int) -> int:
     return entry_seq - 1
 
 
+def to_entry_seq(event_seq: int) -> int:
+    """The number of the log's entry of a change."""
+    return event_seq + 1
+
+
 def check_index(value: object) -> int:
     """The value, if it can be an index. Raises `InvalidOptions`."""
     if not isinstance(value, int) or isinstance(value, bool):

@@ -28,14 +28,17 @@ from agent_context._actor.snapshot_codec import decode_snapshot
 from agent_context._actor.state import STORE_TIMEOUT, ActorState, to_turn_messages, wait_for_store
 from agent_context._context.zones import Zones
 from agent_context._runtime import Deferred, Failure, Reply, io_loop
+from agent_context._validation import check_type
 from agent_context.errors import (
     ConversationDeleted,
     Fenced,
     OwnedByAnotherProcess,
     StoreCorrupt,
     StoreUnavailable,
+    UsageError,
 )
 from agent_context.messages import new_id
+from agent_context.protocol import Fork
 from agent_context.ref import ContextRef
 from agent_context.stores.store import Claim, Entry, ForkOrigin, Snapshot, Store
 from agent_context.stores.writer import StoreExecutor
@@ -254,10 +257,11 @@ class Launch(Protocol):
 
 
 def fork(
-    state: ActorState, at: int | None, config: ActorConfig, host: HostPort | None, launch: Launch
+    state: ActorState, asked: Fork, config: ActorConfig, host: HostPort | None, launch: Launch
 ) -> ContextRef | Reply[ContextRef]:
     """A fork of what `state` is now, cut back to `at` messages; kept where its parent is."""
-    journal, name = state.journal, new_id()
+    journal, at = state.journal, asked.at
+    name = new_id() if asked.id is None else check_type("id", asked.id, str)
     zones = state.zones if at is None else state.zones.truncate(check_index(at))
     if journal is None:
         return launch(config, ActorState(name, ConversationState(zones)))
@@ -268,6 +272,8 @@ def fork(
         return launch(config, open_fork(access, name, origin, at, zones), host=place)
 
     def branch() -> ContextRef:
+        if asked.id is not None and access.store.info(name) is not None:
+            raise UsageError(f"id: there is a conversation {name!r} already")
         return start(None) if host is None else host.register_fork(name, start)
 
     def then(error: BaseException | None) -> None:
