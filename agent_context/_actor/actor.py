@@ -106,7 +106,7 @@ Report = (
 
 
 class _Held(Struct, frozen=True):
-    """A message that waits for the conversation to be read anew."""
+    """A message that waits until the conversation has been reloaded."""
 
     message: object
     reply: Reply[object] | None
@@ -122,7 +122,7 @@ class AgentContext(ErrorBoundary, PoolActor):
         state: ActorState | None = None,
         host: HostPort | None = None,
     ) -> None:
-        """Not for programs: `start` makes what this takes."""
+        """Internal: `start` makes the arguments."""
         if not isinstance(config, ActorConfig) or state is None:
             raise UsageError("a conversation is started: AgentContext.start(backend, ...)")
         super().__init__()
@@ -185,7 +185,7 @@ class AgentContext(ErrorBoundary, PoolActor):
         on_change: Callable[[ChangeEvent], object] | None = None,
         host: HostPort | None = None,
     ) -> ContextRef:
-        """Start it with what is known of it already; with a `host`, for a host."""
+        """Start it from a state that is already loaded; `host` says for which host."""
         if on_change is not None:
             state.subscribe(on_change)
         if host is not None:
@@ -199,7 +199,7 @@ class AgentContext(ErrorBoundary, PoolActor):
         )
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
-        """Answer an `Ask`, or take in a report; replies come once all that changed is kept."""
+        """Handle a command, query or report; replies are sent once every change is committed."""
         if isinstance(message, Reopened):
             self._finish_reopening(message)
             return None
@@ -359,7 +359,7 @@ class AgentContext(ErrorBoundary, PoolActor):
     # Reading the conversation anew, when a change could not be kept.
 
     def _hold(self, message: object, error: BaseException) -> object:
-        """Have the conversation read anew first: what is in memory is not what is kept.
+        """Reload the conversation first: memory and store differ.
 
         Raises `StoreError` if somebody else has the conversation now: then this one ends.
         """
@@ -462,7 +462,7 @@ class AgentContext(ErrorBoundary, PoolActor):
             self._post(asked)  # again, behind what waits
 
     def on_stop(self) -> None:
-        """End what runs and answer everybody who waits."""
+        """Cancel whatever runs and answer every waiting caller."""
         closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
         held, self._held = self._held or [], None
         for each in held:
