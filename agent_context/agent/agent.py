@@ -309,3 +309,6 @@ def _to_message(said: _One) -> Message:
     if isinstance(said, Message):
         return said
     return Message.user(said) if isinstance(said, str) else Message.from_dict(said)
+
+
+ContextBackend.agent_type = Agent

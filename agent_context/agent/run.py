@@ -31,6 +31,7 @@ from agent_context.options import SendOptions, release_tool_choice
 from agent_context.protocol import Extend
 from agent_context.providers.chain import ProviderChain
 from agent_context.providers.context import SessionContext
+from agent_context.providers.provider import AgentLike
 from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.ref import ContextRef
 from agent_context.sessions.lazy_messages import ConversationMessages
@@ -78,7 +79,7 @@ class RunRequest:
     """Whether the run ends for its caller only when the last provider has had its turn."""
 
 
-class RunServices(Protocol):
+class RunServices(AgentLike, Protocol):
     """What a run needs of its agent."""
 
     chain: ProviderChain

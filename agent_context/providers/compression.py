@@ -22,7 +22,7 @@ from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.providers.context import SessionContext
 from agent_context.providers.history import HistoryProvider
-from agent_context.providers.provider import ContextProvider
+from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.sessions.lazy_messages import as_assistant
 from agent_context.sessions.session import AgentSession
 from agent_context.tools.offload import in_thread
@@ -183,7 +183,7 @@ class CompressionProvider(ContextProvider):
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],
@@ -205,12 +205,12 @@ class CompressionProvider(ContextProvider):
                 )
 
     async def _compress(
-        self, before: list[Message], agent: Any, context: SessionContext
+        self, before: list[Message], agent: AgentLike, context: SessionContext
     ) -> list[Message] | None:
         """What the strategy makes of messages; None if they stay as they are."""
         if not before:
             return None
-        backend = cast("ContextBackend", agent.client)
+        backend = agent.client
         budget = self.budget
         if budget is None:
             budget = input_budget(backend, context.options) or 0
@@ -225,9 +225,8 @@ class CompressionProvider(ContextProvider):
         return None if after == before else after
 
 
-def _history_of(agent: Any, source: str) -> HistoryProvider:
-    providers = cast("Sequence[ContextProvider]", agent.context_providers)
-    histories = (each for each in providers if isinstance(each, HistoryProvider))
+def _history_of(agent: AgentLike, source: str) -> HistoryProvider:
+    histories = (each for each in agent.context_providers if isinstance(each, HistoryProvider))
     return next(each for each in histories if each.source_id == source)
 
 
