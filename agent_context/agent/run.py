@@ -338,7 +338,7 @@ class Run:
             await self._agent.chain.after(self._agent, self._session, self._context)
         finally:
             if self._records is not None and self._session.conversation is not None:
-                await self._records.save_state()
+                self._context.diagnostics += await self._records.save_state()
 
     async def _load_partial(self) -> AgentResponse | None:
         """What the conversation kept of a run that failed; None if that is nothing."""
