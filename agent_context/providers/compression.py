@@ -32,6 +32,7 @@ __all__ = [
     "CompressionProvider",
     "ModelTokenCounter",
     "TokenCounter",
+    "check_strategy",
     "compress",
     "input_budget",
 ]
@@ -69,6 +70,15 @@ AnyStrategy = Strategy | RequestCompressor | _Function
 
 The second kind is called with a list of its own, a budget in tokens, and the counter.
 """
+
+
+def check_strategy(name: str, strategy: AnyStrategy) -> AnyStrategy:
+    """`strategy`, if it is one. Raises `InvalidOptions` that names the argument."""
+    if isinstance(strategy, Strategy) or callable(getattr(strategy, "compress", strategy)):
+        return strategy
+    raise InvalidOptions(
+        f"{name}: a Strategy, or what compresses a list, not {type(strategy).__name__}"
+    )
 
 
 def input_budget(backend: ContextBackend, options: SendOptions) -> int | None:
@@ -169,13 +179,7 @@ class CompressionProvider(ContextProvider):
         smaller.
         """
         super().__init__(source_id)
-        if not isinstance(strategy, Strategy) and not callable(
-            getattr(strategy, "compress", strategy)
-        ):
-            raise InvalidOptions(
-                f"strategy: a Strategy, or what compresses a list, not {type(strategy).__name__}"
-            )
-        self.strategy = strategy
+        self.strategy = check_strategy("strategy", strategy)
         self.budget = budget
         self.counter = counter
         self.rewrite = rewrite

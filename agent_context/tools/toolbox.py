@@ -17,6 +17,7 @@ from agent_context.tools.approval import (
     ApprovalCallback,
     ApprovalDecision,
     ApprovalDecisions,
+    check_approval,
     distinct_ids,
     refusal_text,
     request_decision,
@@ -107,7 +108,7 @@ class Toolbox:
         """
         self._parallel = parallel
         self._limits = limits
-        self._approve = approve
+        self._approve = check_approval(approve)
         self._keeper: ToolResultStore = InMemoryToolResults() if keeper is None else keeper
         self._offers_reader = reader
         self._conversation_id = conversation_id
