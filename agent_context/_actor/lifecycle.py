@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from agent_context._actor.config import ActorConfig
 from agent_context._runtime import Reply, SubscriberQueue
-from agent_context._runtime.internals import Envelope
+from agent_context._runtime._pykka import Envelope
 from agent_context.events import ChangeEvent
 from agent_context.ref import ContextRef
 

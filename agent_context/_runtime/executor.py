@@ -1,5 +1,7 @@
 """A thread pool for short jobs, which grows while some of its threads are stuck."""
 
+from __future__ import annotations
+
 import logging
 import time
 from collections.abc import Callable, Generator
@@ -8,10 +10,11 @@ from itertools import count
 from queue import SimpleQueue
 from threading import Lock, Thread, local
 
-from agent_context._runtime.fork_safety import ProcessToken, forked_process_error
+from agent_context._runtime.fork_safety import ForkLocal, ProcessToken, forked_process_error
 from agent_context.errors import DeadlockError
 
 logger = logging.getLogger(__name__)
+
 
 Task = Callable[[], object]
 
@@ -171,3 +174,24 @@ class ElasticExecutor:
         latest = time.monotonic() - self._patience
         with self._lock:
             return [w for w in self._threads if not w.lent and 0.0 < w.busy_since < latest]
+
+
+class Finalizer:
+    """A daemon thread that makes the calls. To be had before it is needed: it can't start there."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        Thread(target=self._run, name="agent-context-finalizer", daemon=True).start()
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._calls.put(function)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._calls.get()()
+            except Exception:
+                logger.exception("A call from a finalizer failed")
+
+
+finalizer_thread = ForkLocal(Finalizer)

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pykka import ActorDeadError, ActorRef
 
+from agent_context._runtime._pykka import ActorStop, Envelope
 from agent_context._runtime.fork_safety import ProcessToken, forked_process_error
 from agent_context._runtime.future import Reply
-from agent_context._runtime.internals import ActorStop, Envelope
 from agent_context.errors import MailboxFull
 
 CAPACITY: Final = 10_000

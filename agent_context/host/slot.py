@@ -11,7 +11,7 @@ import pykka
 from agent_context._actor.config import ActorConfig
 from agent_context._actor.lifecycle import HostPort, UnreadEnvelopes
 from agent_context._runtime import Failure, Reply, SubscriberQueue
-from agent_context._runtime.internals import Envelope
+from agent_context._runtime._pykka import Envelope
 from agent_context._runtime.mailbox import forward
 from agent_context.events import ChangeEvent
 from agent_context.ref import ContextRef
