@@ -82,5 +82,5 @@ def test_a_backend_alone_makes_agents() -> None:
     assert finished.stdout == "<agent Ann>\n"
 
 
-def test_no_import_is_excused() -> None:
-    assert "ignore_imports" not in CONTRACTS.read_text()
+def test_no_layer_is_excused_from_its_place() -> None:
+    assert "agent_context.backend ->" not in CONTRACTS.read_text()
