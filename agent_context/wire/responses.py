@@ -153,6 +153,11 @@ class ResponsesReader:
         """Whether the end of the answer has been seen."""
         return self.done
 
+    @property
+    def whole(self) -> bool:
+        """Whether an answer in one piece can be the whole one."""
+        return self.done
+
     def read(self, payload: bytes) -> list[StreamEvent]:
         """The events of one `data` payload. `BackendError` for one that is no JSON object."""
         if payload.startswith(b"[DONE]"):  # some servers have it from chat completions
