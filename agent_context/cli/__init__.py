@@ -14,5 +14,5 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise
-        sys.exit("context-actor: pip install 'context-actor[service]'")
+        sys.exit("context-actor: pip install 'context-actor[cli]'")
     app()

@@ -95,3 +95,174 @@ def revoke_key(key_id: str, *, key_file: KeyFile = None) -> None:
     from agent_context.cli.keys import revoke
 
     revoke(key_file, key_id)
+
+
+StorePlace = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="An SQLite file or postgresql://…; else CONTEXT_ACTOR_STORE, else context-actor.db.",
+    ),
+]
+Conversation = Annotated[str, typer.Argument(help="Its id, as `sessions` lists it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, an object a line.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="BACKEND[:MODEL]; else the vendor whose key is set."),
+]
+
+
+@app.command()
+def sessions(
+    *,
+    store: StorePlace = None,
+    limit: Annotated[int | None, typer.Option(help="Most that are listed.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the conversations, the last used first."""
+    from agent_context.cli.conversations import list_sessions
+
+    list_sessions(store, limit, as_json=as_json)
+
+
+@app.command()
+def log(
+    conversation: Conversation,
+    *,
+    store: StorePlace = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", help="Only the last.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print all that was ever said, what was compressed or taken back included."""
+    from agent_context.cli.conversations import show_log
+
+    show_log(store, conversation, last, as_json=as_json)
+
+
+@app.command()
+def search(
+    text: str,
+    *,
+    store: StorePlace = None,
+    conversation: Annotated[
+        str | None, typer.Option("--in", help="Only in this conversation.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Most that are shown.", min=1)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Find messages that hold words."""
+    from agent_context.cli.conversations import search as run
+
+    run(store, text, conversation, limit, as_json=as_json)
+
+
+@app.command()
+def export(
+    conversation: Conversation,
+    file: Annotated[Path | None, typer.Argument(help="Where to; else the output.")] = None,
+    *,
+    store: StorePlace = None,
+    force: Annotated[bool, typer.Option(help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a conversation as JSON lines, which `import` reads."""
+    from agent_context.cli.conversations import export as run
+
+    run(store, conversation, file, force=force)
+
+
+@app.command("import")
+def import_(
+    files: list[Path],
+    *,
+    store: StorePlace = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="jsonl, agents-sqlite, chatgpt, deepseek or claude."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--id", help="What it is called here.")] = None,
+    branches: Annotated[
+        bool, typer.Option(help="Store other endings too, as ID~1, ID~2, …")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Store what `export` or another program wrote. What is there already stays as it is."""
+    from agent_context.cli.importing import import_files
+
+    import_files(store, files, form, name, branches=branches, as_json=as_json)
+
+
+@app.command()
+def fork(
+    conversation: Conversation,
+    name: Annotated[str | None, typer.Argument(help="The new id; else one is made up.")] = None,
+    *,
+    store: StorePlace = None,
+    at: Annotated[
+        int | None, typer.Option(help="How many incremental messages it begins with.", min=0)
+    ] = None,
+) -> None:
+    """Branch a conversation off, and print the id of the branch."""
+    from agent_context.cli.conversations import fork as run
+
+    run(store, conversation, at, name)
+
+
+@app.command()
+def rewind(
+    conversation: Conversation,
+    *,
+    store: StorePlace = None,
+    to: Annotated[int | None, typer.Option(help="Incremental messages that stay.", min=0)] = None,
+    turns: Annotated[int | None, typer.Option(help="Turns to take back.", min=1)] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the last rewind.")] = False,
+) -> None:
+    """Cut a conversation back."""
+    from agent_context.cli.conversations import rewind as run
+
+    run(store, conversation, to, turns, undo=undo)
+
+
+@app.command()
+def compress(
+    conversation: Conversation,
+    *,
+    store: StorePlace = None,
+    model: ModelName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the history smaller now, with a summary by the model where that is needed."""
+    from agent_context.cli.conversations import compress as run
+
+    run(store, conversation, model, as_json=as_json)
+
+
+@app.command()
+def context(
+    conversation: Conversation,
+    *,
+    store: StorePlace = None,
+    model: ModelName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what fills the window."""
+    from agent_context.cli.window import context as run
+
+    run(store, conversation, model, as_json=as_json)
+
+
+@app.command()
+def inspect(
+    conversation: Conversation,
+    *,
+    store: StorePlace = None,
+    vendor: Annotated[
+        str | None,
+        typer.Option("--as", help="BACKEND[:MODEL]: the request body that it would get."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="What the user would say.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the messages by zone, or the exact request."""
+    from agent_context.cli.window import inspect as run
+
+    run(store, conversation, vendor, text, as_json=as_json)

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from msgspec import Struct
 
-from agent_context.cli.places import data_folder, failures, key_file
+from agent_context.cli.places import data_folder, failures, key_file, open_store, said_store
 from agent_context.errors import InvalidOptions
 from agent_context.service import (
     Bounds,
@@ -22,9 +22,8 @@ from agent_context.service import (
     open_backend,
 )
 from agent_context.service.catalog import vendor_keys
-from agent_context.stores.store import Store
 
-__all__ = ["ServeOptions", "open_store", "run"]
+__all__ = ["ServeOptions", "run"]
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
@@ -46,7 +45,7 @@ def run(options: ServeOptions) -> None:
             raise InvalidOptions(f"on-rewrite: fork or rewind, not {options.on_rewrite!r}")
         models = dict(_routes(options.models or tuple(_usual_models())))
         config = ServiceConfig(
-            store=open_store(options.store),
+            store=open_store(said_store(options.store) or data_folder() / "conversations.db"),
             models=models,
             keys=key_file(options.keys),
             on_rewrite=cast("Literal['fork', 'rewind']", options.on_rewrite),
@@ -56,26 +55,6 @@ def run(options: ServeOptions) -> None:
         listening = socket.create_server((options.host, options.port), reuse_port=False)
     _announce(options.host, listening.getsockname()[1], models)
     server.run(sockets=[listening])
-
-
-def open_store(url: str | None) -> Store:
-    """The store that a URL names; without one, a file in the user's data folder.
-
-    Raises `InvalidOptions` and `StoreError`.
-    """
-    if url is not None and url.startswith(("postgresql://", "postgres://")):
-        from agent_context.stores.postgres import PostgresStore
-
-        return PostgresStore(url)
-    from agent_context.stores.sqlite import SqliteStore
-
-    if url is None:
-        return SqliteStore(data_folder() / "conversations.db")
-    scheme, found, path = url.partition("://")
-    if found and scheme != "sqlite":
-        raise InvalidOptions(f"store: sqlite:///FILE or postgresql://…, not {scheme}://…")
-    # As in SQLAlchemy: three slashes before a relative path, four before an absolute one.
-    return SqliteStore(path.removeprefix("/") if found else url)
 
 
 def _usual_models() -> Iterator[str]:
