@@ -8,6 +8,7 @@ AgentContextError
 │   └── DeadlockError           an ask from inside a callback of the same conversation
 ├── ContextFull                 the request doesn't fit the model's window
 ├── ConversationBusy            a turn is running and the options say not to wait
+├── VersionConflict             the conversation has changed since it was looked at
 ├── ConversationClosed          the conversation was stopped, or belongs to another process
 ├── MailboxFull                 more messages than the conversation can take: slow down
 ├── AskTimeout                  (also a TimeoutError) no answer in time; the work goes on
@@ -69,6 +70,7 @@ __all__ = [
     "TurnTimeout",
     "UnknownConversation",
     "UsageError",
+    "VersionConflict",
 ]
 
 
@@ -144,6 +146,19 @@ class ContextFull(AgentContextError):
 
 class ConversationBusy(AgentContextError):
     """A turn is running (or too many wait) and the options say not to wait."""
+
+
+class VersionConflict(AgentContextError):
+    """The zones have changed since the version that a command was meant for."""
+
+    def __init__(self, expected: int, version: int) -> None:
+        super().__init__(f"the conversation is at version {version}, not at {expected}")
+        self.expected = expected
+        self.version = version
+        """What it is at now."""
+
+    def __reduce__(self) -> tuple[type[VersionConflict], tuple[int, int]]:
+        return type(self), (self.expected, self.version)
 
 
 class ConversationClosed(AgentContextError):

@@ -39,6 +39,10 @@ class Ask(Struct, Generic[R_co], frozen=True):
         del turn_timeout
         return self.default_timeout
 
+    def cancel_target(self) -> object:
+        """What is cancelled when nobody waits for the reply any more."""
+        return self
+
 
 class Command(Ask[R_co], frozen=True):
     """An ask that may change the conversation."""
@@ -111,7 +115,7 @@ class LocalChannel(Channel):
         self._actor_ref.tell(message)
 
     def cancel(self, message: Ask[Any]) -> None:
-        post(self._actor_ref, AskCancelled(message))
+        post(self._actor_ref, AskCancelled(message.cancel_target()))
 
     def stop(self, timeout: float) -> Sequence[Reply[None]]:
         end = time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""The way of a durable conversation to its store.
+"""The journal of a durable conversation: its writes to the store, in order.
 
 The actor hands over what a message changed, all of it in one write, and goes on. What follows from
 a change - its answer, its event - happens when the write is committed, in the order of the changes.
@@ -75,11 +75,11 @@ class LogTail(Struct):
 
 
 class WriteFailed(Struct, frozen=True):
-    """Tells the actor that a change could not be kept: the conversation has to be read anew."""
+    """Tells the actor that a write failed: the conversation has to be reloaded."""
 
 
 class Journal:
-    """What one owner of one conversation writes. Only `checkpoint` may be called by others."""
+    """The writes of one owner of a conversation. Only `checkpoint` is safe from other threads."""
 
     def __init__(
         self,
@@ -109,18 +109,18 @@ class Journal:
         self._saving: Reply[None] | None = None
 
     def add(self, kind: str, payload: bytes, key: str | None = None) -> None:
-        """Write this with the next `commit`."""
+        """Add an entry to the next `commit`."""
         seq = self._head + len(self._entries) + 1
         self._entries.append(Entry(seq, kind, payload, time.time(), key))
 
     def set_running_turn(self, draft: TurnCheckpoint | None) -> None:
-        """A turn runs, and this is known of it; or none does."""
+        """Set the checkpoint of the running turn; None if no turn runs."""
         self._draft = None if draft is None else encode_checkpoint(draft)
         with self._lock:
             self._running = None if draft is None else draft.turn_id
 
     def on_committed(self, then: OnCommitted) -> None:
-        """Call `then` when everything so far is committed and was told of: at once if it was."""
+        """Call `then` once everything so far is committed and announced."""
         if self._entries or self._draft is not KEEP_DRAFT:
             self._waiting.append(then)
         elif self._last is not None:
@@ -129,7 +129,7 @@ class Journal:
             then(self.error)
 
     def commit(self) -> Reply[None] | None:
-        """Hand over what was added. The reply is for everything so far; None if that is kept."""
+        """Submit what was added. The reply covers everything so far; None if that is committed."""
         if self._entries or self._draft is not KEEP_DRAFT:
             self._submit()
         last = self._last
@@ -181,7 +181,7 @@ class Journal:
             self.on_loss()
 
     def checkpoint(self, draft: TurnCheckpoint) -> Reply[None] | None:
-        """Write down what is known of a running turn; None if it runs no more. Any thread."""
+        """Write a checkpoint of a running turn; None if it has ended. From any thread."""
         text = encode_checkpoint(draft)
         with self._lock:
             if self._running != draft.turn_id:
@@ -191,11 +191,11 @@ class Journal:
         return noted
 
     def needs_snapshot(self) -> bool:
-        """Whether it is time for one."""
+        """Whether a snapshot is due."""
         return self._tail.needs_snapshot()
 
     def snapshot(self, state: ConversationState) -> None:
-        """Keep this state, beside everything else."""
+        """Save a snapshot of this state in the background."""
         written = self._tail
         # A guess until it is encoded.
         self._tail = LogTail(snapshot_size=written.snapshot_size + written.size)
@@ -213,7 +213,7 @@ class Journal:
         self.access.store.save_snapshot(self.conversation_id, self.epoch, snapshot)
 
     def release(self, state: ConversationState) -> Reply[None]:
-        """Let others have the conversation once everything is kept."""
+        """Give up ownership once everything is committed."""
         released: Reply[None] = Reply()
         worth_it = self._tail.is_worth_sparing()
         self._tail = LogTail()  # no other is wanted beside it
@@ -244,7 +244,7 @@ def _log_failure(reply: Reply[None]) -> None:
 
 
 def after_commit(kept: Reply[None], answer: object) -> object:
-    """The answer, when everything is kept that came before it.
+    """The answer, delivered once every earlier change is committed.
 
     One that comes later waits for that itself; a stream may be had at once.
     """

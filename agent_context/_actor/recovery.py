@@ -1,4 +1,4 @@
-"""Durable conversations: how one is created, found again, and forked."""
+"""Durable conversations: creating, reopening and forking one."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ from agent_context._actor.snapshot_codec import decode_snapshot
 from agent_context._actor.state import STORE_TIMEOUT, ActorState, to_turn_messages, wait_for_store
 from agent_context._context.zones import Zones
 from agent_context._runtime import Deferred, Failure, Reply, io_loop
+from agent_context._validation import check_type
 from agent_context.errors import (
     ConversationDeleted,
     Fenced,
     OwnedByAnotherProcess,
     StoreCorrupt,
     StoreUnavailable,
+    UsageError,
 )
 from agent_context.messages import new_id
+from agent_context.protocol import Fork
 from agent_context.ref import ContextRef
 from agent_context.stores.store import Claim, Entry, ForkOrigin, Snapshot, Store
 from agent_context.stores.writer import StoreExecutor
@@ -59,7 +62,7 @@ OWNERSHIP_LOST: Final = (Fenced, OwnedByAnotherProcess, ConversationDeleted)
 
 
 def open_conversation(access: StoreExecutor, conversation_id: str, zones: Zones) -> ActorState:
-    """Claim a conversation and make it what it was; a new one begins with `zones`.
+    """Claim a conversation and restore its state; a new one begins with `zones`.
 
     Call `close_lost_turn` next, once there is who wants to hear of it. Raises `StoreError`.
     """
@@ -68,7 +71,7 @@ def open_conversation(access: StoreExecutor, conversation_id: str, zones: Zones)
 
 
 def open_with_timeout(access: StoreExecutor, conversation_id: str, zones: Zones) -> ActorState:
-    """The same, which gives up on a store that hangs."""
+    """The same, with a timeout for a store that hangs."""
     opening = access.read(open_conversation, access, conversation_id, zones)
     try:
         return wait_for_store(opening)
@@ -83,14 +86,14 @@ def _release(opening: Reply[ActorState]) -> None:
 
 
 class Reopened(Struct, frozen=True):
-    """A conversation whose changes could not be kept was read anew, or why it can't be."""
+    """The outcome of reloading a conversation whose write failed."""
 
     state: ActorState | None = None
     error: BaseException | None = None
 
 
 def reopen(journal: Journal, post: Callable[[object], bool]) -> None:
-    """Read the conversation of a failed journal anew, beside its actor; posts a `Reopened`.
+    """Reload the conversation of a failed journal off its actor's thread; posts a `Reopened`.
 
     It gives up on a store that hangs, and lets go of what that gives later.
     """
@@ -203,7 +206,7 @@ def load_state(
 
 
 def _origin(entries: Sequence[Entry]) -> Zones | ForkPoint | None:
-    """What these entries begin with; None if they are not the first."""
+    """What the first entry says the conversation began with; None if these are later entries."""
     return decode_created(entries[0]) if entries and entries[0].kind == CREATED else None
 
 
@@ -236,7 +239,7 @@ def _read_snapshot(conversation_id: str, snapshot: Snapshot | None) -> Conversat
 
 
 def _entries(store: Store, conversation_id: str, upto: int | None) -> list[Entry]:
-    """The whole log, for want of a snapshot that can be read."""
+    """The whole log, where no snapshot can be read."""
     entries: list[Entry] = []
     after = 0
     while page := store.entries(conversation_id, after=after, upto=upto):
@@ -254,10 +257,11 @@ class Launch(Protocol):
 
 
 def fork(
-    state: ActorState, at: int | None, config: ActorConfig, host: HostPort | None, launch: Launch
+    state: ActorState, asked: Fork, config: ActorConfig, host: HostPort | None, launch: Launch
 ) -> ContextRef | Reply[ContextRef]:
     """A fork of what `state` is now, cut back to `at` messages; kept where its parent is."""
-    journal, name = state.journal, new_id()
+    journal, at = state.journal, asked.at
+    name = new_id() if asked.id is None else check_type("id", asked.id, str)
     zones = state.zones if at is None else state.zones.truncate(check_index(at))
     if journal is None:
         return launch(config, ActorState(name, ConversationState(zones)))
@@ -268,6 +272,8 @@ def fork(
         return launch(config, open_fork(access, name, origin, at, zones), host=place)
 
     def branch() -> ContextRef:
+        if asked.id is not None and access.store.info(name) is not None:
+            raise UsageError(f"id: there is a conversation {name!r} already")
         return start(None) if host is None else host.register_fork(name, start)
 
     def then(error: BaseException | None) -> None:

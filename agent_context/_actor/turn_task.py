@@ -1,4 +1,4 @@
-"""What runs a turn on the I/O loop: it makes the request fit, asks the model, answers its calls.
+"""Running a turn on the I/O loop: make the request fit, ask the model, answer its tool calls.
 
 The actor owns the conversation: the task posts to it what is to be stored, and goes on with the
 zones that come back.
@@ -71,7 +71,7 @@ WriteCheckpoint = Callable[[], Awaitable[None] | None]
 
 
 class TurnTask:
-    """One turn at work. All but `run` may be read by the actor while it runs."""
+    """A running turn. The actor may read everything but `run` meanwhile."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class TurnTask:
 
     @property
     def client(self) -> ModelClient:
-        """The model's client that the turn began with."""
+        """The model client that the turn started with."""
         return self._client
 
     @property
@@ -128,7 +128,7 @@ class TurnTask:
         return self._comparison
 
     def describe(self, turn: TurnCheckpoint) -> TurnCheckpoint:
-        """The checkpoint of the turn as the actor knows it, with what is known here. Any thread."""
+        """Complete the actor's checkpoint with what the task knows. From any thread."""
         calling = self._calling
         answer = calling.message if calling else self._accumulator.to_interrupted_message()
         return replace(
@@ -141,7 +141,7 @@ class TurnTask:
         )
 
     def begin_round(self, pending: tuple[TurnMessage, ...]) -> None:
-        """For the actor: the round is stored, and `pending` is said with the next request.
+        """The round is stored, and `pending` goes out with the next request. For the actor.
 
         Whoever ends the turn from now on must not store the round again.
         """
@@ -150,7 +150,7 @@ class TurnTask:
         self._accumulator, self._overflows = StreamAccumulator(), 0
 
     def spawn(self, seconds: float, recorded: Reply[None] | None) -> IoTask:
-        """Start on the I/O loop, with so many seconds until the deadline.
+        """Start on the I/O loop; `seconds` until the deadline.
 
         Nothing is sent before `recorded` is settled: that it is kept that the turn runs.
         """
@@ -210,7 +210,7 @@ class TurnTask:
     # Rounds.
 
     async def _write_down(self) -> None:
-        """Before tools run: whoever finds the turn after a crash must know that they may have."""
+        """Write a checkpoint before tools run: a later owner must know that they may have."""
         if self._write_checkpoint is None:
             return
         written = self._write_checkpoint()
@@ -218,7 +218,7 @@ class TurnTask:
             await written
 
     def _result_sink(self, results: list[Message]) -> Callable[[Message], object]:
-        """Takes in results as long as these are the round's: a late one is none of the next's."""
+        """A callback for results of this round; late ones don't count for the next."""
 
         def take(result: Message) -> None:
             if not isinstance(cast("object", result), Message):
@@ -285,7 +285,7 @@ class TurnTask:
         model.learn_usage(self._size, completion)
         if self._comparison is not None:
             stores = self._request.stores
-            last = self._comparison.answered(completion.usage, stored=stores)
+            last = self._comparison.to_sent_request(completion.usage, stored=stores)
             self._previous, self._compressed = PreviousRequest(last), False
 
     def _may_compress(self, model: BoundModel, error: BackendError) -> bool:
@@ -302,7 +302,7 @@ class TurnTask:
         return await model.stream(request, self._accumulator, emit, self._deadline)
 
     def _event_sink(self, channel: Channel) -> Callable[[StreamEvent], Awaitable[None]]:
-        """Hands events over; with a journal, writes checkpoints of what has arrived."""
+        """A callback that emits events and, with a journal, writes checkpoints of the answer."""
         write = self._write_checkpoint
         if write is None:
             return channel.put
@@ -338,7 +338,7 @@ class TurnTask:
         return zones.truncate(start), (*context, *own, *pending, *scratch)
 
     def _said(self) -> tuple[StoredMessage, ...]:
-        """What is sent of what the turn says and has not stored yet."""
+        """The turn's own messages that are sent and not stored yet."""
         if self._outgoing is not None:
             return self._outgoing
         return tuple(said.record for said in self._pending)
@@ -415,7 +415,7 @@ class TurnTask:
     async def _plan(
         self, model: BoundModel, zones: Zones, budget: int, room: int
     ) -> CompressionResult | None:
-        """What the turn's strategy makes of `zones`.
+        """Apply the turn's strategy to `zones`.
 
         Where nothing else is left, what was said last may go too if the turn says something
         itself: otherwise no turn could ever follow a group that leaves no room.

@@ -26,6 +26,7 @@ from agent_context.errors import (
     ConversationClosed,
     OwnedByAnotherProcess,
     UnknownConversation,
+    UsageError,
 )
 from agent_context.events import ChangeEvent
 from agent_context.host.hosted_ref import ActivationWaiter, to_hosted
@@ -246,8 +247,10 @@ class ActivationRegistry:
     def register_fork(
         self, conversation_id: str, launch: Callable[[HostPort], ContextRef]
     ) -> ContextRef:
-        """Give a fork a slot. Raises `ConversationClosed`."""
+        """Give a fork a slot. Raises `ConversationClosed`, and `UsageError` if its id is taken."""
         with self._changed:
+            if conversation_id in self._slots:
+                raise UsageError(f"id: there is a conversation {conversation_id!r} already")
             slot = self._add_slot(conversation_id)
         try:
             self._configure(slot)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from agent_context._actor.changes import to_event_seq
+from agent_context._actor.changes import to_entry_seq, to_event_seq
 from agent_context._actor.replay import messages_in_entry
 from agent_context.messages import Message
-from agent_context.stores.store import FeedEntry
+from agent_context.stores.store import FeedEntry, Store
 
-__all__ = ["FeedChange", "to_feed_change"]
+__all__ = ["FeedChange", "read_changes", "to_feed_change"]
 
 
 class FeedChange(Struct, frozen=True):
     """One change of one conversation, whoever made it and whenever."""
 
     position: int
-    """Position in the feed, for `after` of the next page."""
+    """Position in the feed, for `after` of the next page; 0 where one conversation was read."""
     conversation_id: str
     seq: int
     """The number of the change in its conversation."""
@@ -40,3 +40,11 @@ def to_feed_change(fed: FeedEntry) -> FeedChange:
         entry.kind,
         messages,
     )
+
+
+def read_changes(
+    store: Store, conversation_id: str, *, after: int, limit: int
+) -> tuple[FeedChange, ...]:
+    """The changes of one conversation behind the one with this number."""
+    entries = store.entries(conversation_id, after=to_entry_seq(after), limit=limit)
+    return tuple(to_feed_change(FeedEntry(0, conversation_id, entry)) for entry in entries)

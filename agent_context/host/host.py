@@ -21,7 +21,7 @@ from agent_context.compression.strategy import Strategy
 from agent_context.errors import AskTimeout, InvalidOptions, UsageError
 from agent_context.events import ChangeEvent
 from agent_context.host.activation import ActivationRegistry, ActivationRequest
-from agent_context.host.change_feed import FeedChange, to_feed_change
+from agent_context.host.change_feed import FeedChange, read_changes, to_feed_change
 from agent_context.host.health import check_process
 from agent_context.host.signals import SignalDrain
 from agent_context.messages import Message, new_id
@@ -174,6 +174,15 @@ class Host:
     def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[FeedChange]:
         """Changes in all conversations of the store after a position, in order."""
         return tuple(map(to_feed_change, self.store.feed(after=after, limit=limit)))
+
+    def changes(
+        self, conversation_id: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[FeedChange]:
+        """What happened in one conversation behind change `after`, by `ChangeEvent.seq`, in order.
+
+        Its parent's changes are not among them. Raises `UnknownConversation`.
+        """
+        return read_changes(self.store, conversation_id, after=after, limit=limit)
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
         """Call `callback` with every later change of every conversation here, in the order of each.

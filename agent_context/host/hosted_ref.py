@@ -11,7 +11,7 @@ import pykka
 
 from agent_context._runtime import Deferred, Failure, Reply, post
 from agent_context.errors import ConversationClosed
-from agent_context.protocol import Compress, Fork, Send, SendStream
+from agent_context.protocol import Compress, Conditional, Fork, Send, SendStream
 from agent_context.ref import Ask, AskCancelled, Channel, ContextRef, ReadZones
 
 if TYPE_CHECKING:
@@ -67,9 +67,10 @@ class HostedChannel(Channel):
             self._registry.deliver(self._id, _PendingTell(self, message))
 
     def cancel(self, message: Ask[Any]) -> None:
-        if not post(self._ref, AskCancelled(message)):
+        cancelled = AskCancelled(message.cancel_target())
+        if not post(self._ref, cancelled):
             # Behind the message itself, which waits for the conversation to be there.
-            self._registry.deliver_if_active(self._id, _PendingTell(self, AskCancelled(message)))
+            self._registry.deliver_if_active(self._id, _PendingTell(self, cancelled))
 
     def stop(self, timeout: float) -> Sequence[Reply[None]]:
         end = time.monotonic() + timeout
@@ -80,7 +81,8 @@ class HostedChannel(Channel):
     def _check(self, message: Ask[Any] | ReadZones) -> None:
         if self._stopped:
             raise ConversationClosed(f"<conversation {self._id}> was stopped")
-        if self._registry.draining and isinstance(message, _NEW_WORK):
+        asked = message.command if isinstance(message, Conditional) else message
+        if self._registry.draining and isinstance(asked, _NEW_WORK):
             raise self._registry.draining_error()
 
 
