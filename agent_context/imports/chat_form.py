@@ -95,8 +95,8 @@ class ChatReader:
         if "finish_reason" in mended:
             word = str(mended["finish_reason"]).lower()
             mended["finish_reason"] = _FINISHED.get(word, FinishReason.OTHER.value)
-        if isinstance(content := mended.get("content"), Mapping):
-            mended["content"] = [content]
+        if part := as_mapping(mended.get("content")):
+            mended["content"] = [part]
         if "content" in mended:
             mended["content"] = _content(mended["content"])
         self._mend_calls(mended)
