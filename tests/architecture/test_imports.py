@@ -22,6 +22,7 @@ HEAVY = [
     "openai",
     "psycopg",
     "requests",
+    "snowballstemmer",
     "socketserver",
     "sqlite3",
     "tiktoken",
