@@ -1,7 +1,7 @@
-"""Files below a directory, and only there.
+"""File access that is confined to one directory.
 
-A name is walked segment by segment from an open directory, no link is followed, and what is read or
-written is what was opened: a link or directory swapped in between check and use changes nothing.
+Paths are opened segment by segment from a directory descriptor and links are never followed, so a
+link or directory swapped in between check and use has no effect.
 Where the system can't open names from an open directory (Windows), each segment is looked at first.
 A hard link is a file like any other.
 """

@@ -1,4 +1,4 @@
-"""Checks of what comes from outside, where the annotations may not have been read."""
+"""Run-time checks of arguments, for callers that no type checker has checked."""
 
 from __future__ import annotations
 
@@ -21,20 +21,17 @@ def check_type(name: str, value: T, kind: type) -> T:
     return value
 
 
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def check_callback(name: str, function: F) -> F:
-    """`function`, if it can be called and is not asynchronous: nobody would await it.
+def check_callback(name: str, function: T) -> T:
+    """`function`, if it can be called and need not be awaited: nobody would.
 
     Raises `InvalidOptions` that names the argument.
     """
     if not callable(function):
-        raise InvalidOptions(f"{name}: a function expected, not {type(function).__name__}")
+        raise InvalidOptions(f"{name}: a callable is expected, not {type(function).__name__}")
     if _is_async(function):
         raise InvalidOptions(
-            f"{name}: a plain function expected: this one is asynchronous, and nobody would await "
-            "it; have a plain one hand over to your loop: loop.call_soon_threadsafe(…)"
+            f"{name}: it is called on a thread and can't be awaited: give a plain function, which "
+            "may hand over to a loop: loop.call_soon_threadsafe(queue.put_nowait, …)"
         )
     return function
 

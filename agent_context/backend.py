@@ -27,12 +27,12 @@ __all__ = ["ContextBackend", "Request"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One model call. It holds everything that the call needs and is never changed."""
+    """One model call, complete and immutable."""
 
     conversation_id: str
     zones: Zones
     trailing: tuple[StoredMessage, ...] = ()
-    """What follows the zones in this call only: scratch, or the wish for a summary."""
+    """What follows the zones in this call only: scratch, or the prompt for a summary."""
     options: SendOptions
     facts: ModelFacts
     rendering: RequestRenderer = field(default_factory=RequestRenderer, repr=False)
@@ -40,19 +40,19 @@ class Request:
 
     @property
     def records(self) -> list[StoredMessage]:
-        """Everything that is said, in order, before any repair."""
+        """All messages of the request, in order, before any repair."""
         return [*self.zones, *self.trailing]
 
 
 class ContextBackend(ABC):
-    """A model behind some API. Only `send` and `send_stream` must be written.
+    """A model behind an API. Only `send` and `send_stream` must be implemented.
 
     Both run on the library's I/O loop: they must not block it. A failure is raised as
     `BackendError`; any other exception reaches the caller as it is and is never retried.
     """
 
     vendor: ClassVar[str] = "custom"
-    """Names the company or server behind the model. What only it understands stays with it."""
+    """The company or server behind the model. What only it understands is sent to no other."""
     dialect: ClassVar[Dialect] = STRICTEST_DIALECT
     """How stored messages are written for it."""
 
@@ -62,7 +62,7 @@ class ContextBackend(ABC):
 
     @abstractmethod
     def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
-        """Ask the model and yield what arrives, `Finished` at the end.
+        """Ask the model and yield events as they arrive, `Finished` last.
 
         An iterator that ends without `Finished` counts as a normal stop; a broken answer must
         raise. The iterator is closed (`aclose`) when the turn is cut short.
@@ -79,19 +79,19 @@ class ContextBackend(ABC):
         return frozenset({"text"})
 
     def user_message(self, text: str) -> Message:
-        """What a user's text becomes."""
+        """Convert a user's text to a message."""
         return Message.user(text)
 
     def system_message(self, text: str) -> Message:
-        """What instructions become."""
+        """Convert instructions to a message."""
         return Message.system(text)
 
     def tool_message(self, tool_call_id: str, text: str) -> Message:
-        """What a tool's result becomes."""
+        """Convert a tool's result to a message."""
         return Message.tool(tool_call_id, text)
 
     def to_system_message(self, text: str) -> Message:
-        """What a summary or a scratch text becomes."""
+        """Convert a summary or a scratch text to a message."""
         return self.system_message(text)
 
     def to_request_messages(self, request: Request) -> tuple[Message, ...]:
@@ -103,19 +103,19 @@ class ContextBackend(ABC):
         return parse_messages(response, vendor=self.vendor)
 
     def classify_chunk(self, chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
-        """What one chunk of a streamed answer, as the API sent it, means on its own."""
+        """The events in one chunk of a streamed answer, as the API sent it."""
         return parse_chunk(chunk)
 
     def merge_chunks(self, chunks: Iterable[StreamEvent]) -> Message:
-        """The message that these events amount to."""
+        """Merge events into the message that they make up."""
         assembly = StreamAccumulator.from_events(chunks)
         return assembly.completion.message if assembly.completion else assembly.to_message()
 
     def prefix_fields(self, request: Request) -> Mapping[str, object]:
-        """What a prompt cache looks at beside the messages, by name.
+        """The request fields, by name, that a prompt cache compares besides the messages.
 
-        It may look at the options `model`, `effort`, `thinking`, `tools`, `tool_choice`,
-        `response_format` and `extra`. Where a value differs, nothing is found in the cache.
+        It may depend on the options `model`, `effort`, `thinking`, `tools`, `tool_choice`,
+        `response_format` and `extra`. Where a value differs, the cache is not hit at all.
         """
         options = request.options
         names = ("model", "effort", "thinking", "tools", "tool_choice", "response_format")
@@ -140,4 +140,4 @@ class ContextBackend(ABC):
         return Agent(self, instructions, **described)
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Let go of connections. Called by whoever made the backend."""
+        """Close connections. Call it if you made the backend."""

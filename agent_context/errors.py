@@ -1,14 +1,15 @@
-"""What can go wrong, by who can act.
+"""The errors of this library, by who can act on them.
 
 AgentContextError
-├── UsageError                the program asked for something that can't be
+├── UsageError                the program asked for something impossible
 │   ├── IndexOutOfRange         (also an IndexError)
 │   ├── InvalidMessage
 │   ├── InvalidOptions
 │   └── DeadlockError           an ask from inside a callback of the same conversation
 ├── ContextFull                 the request doesn't fit the model's window
 ├── ConversationBusy            a turn is running and the options say not to wait
-├── ConversationClosed          the conversation was stopped, or lives in another process
+├── VersionConflict             the conversation has changed since it was looked at
+├── ConversationClosed          the conversation was stopped, or belongs to another process
 ├── MailboxFull                 more messages than the conversation can take: slow down
 ├── AskTimeout                  (also a TimeoutError) no answer in time; the work goes on
 ├── TurnAborted                 the turn ended before the model did
@@ -17,16 +18,16 @@ AgentContextError
 │   └── TurnTimeout             (also a TimeoutError)
 ├── ImportFailed                a text or a file to be imported can't be read
 ├── CompressionError            nothing was compressed, nothing was changed
-├── StoreError                  a conversation could not be kept or read; `retryable` says more
-│   ├── Fenced                  somebody else owns the conversation now: get it anew
-│   ├── OwnedByAnotherProcess          another live process owns it
-│   ├── StoreUnavailable        locked, full or unreachable: the same may succeed later
-│   ├── StoreCorrupt            what was kept can't be read
+├── StoreError                  a conversation could not be saved or loaded; see `retryable`
+│   ├── Fenced                  another process owns the conversation now: open it again
+│   ├── OwnedByAnotherProcess   another live process owns it
+│   ├── StoreUnavailable        locked, full or unreachable: a retry may succeed
+│   ├── StoreCorrupt            what was saved can't be read
 │   ├── UnknownConversation
 │   └── ConversationDeleted
-├── ToolError                   a tool's own complaint, which the model gets to read
-│   └── PathNotAllowed             no file that may be touched has this name
-├── InvalidOutput               an answer that isn't of the type that was asked for
+├── ToolError                   raised by a tool; the model reads its text
+│   └── PathNotAllowed          the path is outside what the tool may touch
+├── InvalidOutput               an answer that isn't of the requested type
 ├── SkillError                  a skill can't be loaded or used; the text says why
 └── BackendError                the model's side refused or failed; `kind` says how
 """
@@ -69,6 +70,7 @@ __all__ = [
     "TurnTimeout",
     "UnknownConversation",
     "UsageError",
+    "VersionConflict",
 ]
 
 
@@ -77,7 +79,7 @@ class AgentContextError(Exception):
 
 
 class UsageError(AgentContextError):
-    """The program asked for something that can't be; nothing was changed."""
+    """The program asked for something impossible; nothing was changed."""
 
 
 class IndexOutOfRange(UsageError, IndexError):
@@ -93,7 +95,7 @@ class IndexOutOfRange(UsageError, IndexError):
 
 
 class InvalidMessage(UsageError):
-    """A message that no zone can hold; the text says which field and why."""
+    """A message that can't be stored; the text says which field is wrong and why."""
 
 
 class InvalidOptions(UsageError):
@@ -105,7 +107,7 @@ class DeadlockError(UsageError):
 
 
 class ContextFull(AgentContextError):
-    """The request and its output reserve don't fit the window. All figures in tokens."""
+    """The request and the room reserved for its answer don't fit the window. Figures are tokens."""
 
     def __init__(
         self,
@@ -146,16 +148,29 @@ class ConversationBusy(AgentContextError):
     """A turn is running (or too many wait) and the options say not to wait."""
 
 
+class VersionConflict(AgentContextError):
+    """The zones have changed since the version that a command was meant for."""
+
+    def __init__(self, expected: int, version: int) -> None:
+        super().__init__(f"the conversation is at version {version}, not at {expected}")
+        self.expected = expected
+        self.version = version
+        """What it is at now."""
+
+    def __reduce__(self) -> tuple[type[VersionConflict], tuple[int, int]]:
+        return type(self), (self.expected, self.version)
+
+
 class ConversationClosed(AgentContextError):
     """The conversation was stopped, or belongs to another process."""
 
 
 class MailboxFull(AgentContextError):
-    """The conversation has as many unread messages as it takes; try again later."""
+    """The conversation's mailbox is full; try again later."""
 
 
 class AskTimeout(AgentContextError, TimeoutError):
-    """No answer within the ask's timeout. The message was accepted and is still worked on."""
+    """No answer within the ask's timeout. The message was accepted and is still being handled."""
 
 
 class TurnAborted(AgentContextError):
@@ -175,7 +190,7 @@ class TurnTimeout(TurnAborted, TimeoutError):
 
 
 class ImportFailed(AgentContextError):
-    """What should be imported can't be read; the conversation is as it was."""
+    """A text or file to be imported can't be read; the conversation is unchanged."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}" if line else why)
@@ -188,20 +203,20 @@ class ImportFailed(AgentContextError):
 
 
 class CompressionError(AgentContextError):
-    """The compression did not happen; the zones are as they were."""
+    """The compression failed; the zones are unchanged."""
 
 
 class StoreError(AgentContextError):
-    """A conversation could not be kept or read. What was acknowledged before is still kept."""
+    """A conversation could not be saved or loaded. What was acknowledged before is safe."""
 
     retryable = False
-    """Whether the same may succeed later, with the conversation got anew from its host."""
+    """Whether a retry may succeed, after getting the conversation from its host again."""
     completion: Any = None
-    """Of a turn whose answer came, and could not be kept: that `Completion`."""
+    """The `Completion` of a turn whose answer arrived but could not be stored; otherwise None."""
 
 
 class Fenced(StoreError):
-    """Somebody else owns the conversation now, or it was deleted; nothing was written."""
+    """Another process owns the conversation now, or it was deleted; nothing was written."""
 
     retryable = True
 
@@ -227,7 +242,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What was kept can't be read, or its schema is not one that this version knows."""
+    """Stored data can't be read, or its schema is unknown to this version."""
 
 
 class UnknownConversation(StoreError):
@@ -239,15 +254,15 @@ class ConversationDeleted(StoreError):
 
 
 class ToolError(AgentContextError):
-    """Raised by a tool to say, in words meant for the model, why it can't do what was asked."""
+    """Raised by a tool to tell the model why it can't do what was asked."""
 
 
 class InvalidOutput(AgentContextError):
-    """A model's answer is not of the wanted type. The text tells the model what to mend."""
+    """A model's answer is not of the requested type. The text tells the model what to correct."""
 
 
 class PathNotAllowed(ToolError):
-    """No file that may be touched has this name; nothing was changed."""
+    """The path is outside what may be touched, or names no regular file; nothing was changed."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name!r}: {why}")

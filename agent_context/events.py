@@ -127,7 +127,7 @@ class Restored(_Change, frozen=True, kw_only=True):
 
 
 class Cancelled(_Change, frozen=True, kw_only=True):
-    """A turn was cancelled. What it left in the zones has an event of its own."""
+    """A turn was cancelled. Messages that it stored have events of their own."""
 
     turn_id: str
 
@@ -164,11 +164,11 @@ class PromptPrefixChanged(_Change, frozen=True, kw_only=True):
 
 
 class PromptCacheMiss(_Change, frozen=True, kw_only=True):
-    """The vendor's own rule promised much from its prompt cache, and next to nothing came."""
+    """The vendor's cache policy predicted a large hit, and there was almost none."""
 
     turn_id: str
     predicted: int
-    """Tokens that the rule promised."""
+    """Tokens that the policy predicted."""
     cached: int
     """Tokens that came from the cache."""
 

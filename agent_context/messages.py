@@ -1,4 +1,4 @@
-"""What is said in a conversation: a message and its parts, and what a model's answer is made of."""
+"""Messages and their parts, and a model's answer with its usage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MessageId = str
-"""Names one message for life: through save, load, export and fork."""
+"""A message's id. It never changes: not by saving, loading, exporting or forking."""
 
 
 _random = random.Random()
@@ -53,14 +53,14 @@ def new_id() -> MessageId:
 
 
 def describe_validation_error(error: ValidationError) -> str:
-    """Every complaint of pydantic on one line, each with its path: `tool_calls.0.name: …`."""
+    """Pydantic's errors on one line, each with its path: `tool_calls.0.name: …`."""
     return "; ".join(
         f"{'.'.join(map(str, item['loc'])) or 'value'}: {item['msg']}" for item in error.errors()
     )
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """Who a message is from."""
 
     SYSTEM = "system"
     USER = "user"
@@ -69,7 +69,7 @@ class Role(StrEnum):
 
 
 class FinishReason(StrEnum):
-    """Why the model stopped. Only `stop` and `tool_calls` mean that it had finished."""
+    """Why the model stopped. Only `stop` and `tool_calls` mean a complete answer."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -107,7 +107,7 @@ class ImagePart(_FrozenModel):
 
 
 class OpaquePart(_FrozenModel):
-    """A part that this library carries without reading it (audio, files, a vendor's own)."""
+    """A part that is passed on unread: audio, files, a vendor's own kinds."""
 
     kind: Literal["other"] = "other"
     data: dict[str, Any]
@@ -119,7 +119,7 @@ Part = Annotated[TextPart | ImagePart | OpaquePart, Field(discriminator="kind")]
 
 
 class ToolCall(_FrozenModel):
-    """A call that the model asks for."""
+    """A tool call that the model requests."""
 
     id: str
     name: str
@@ -128,7 +128,7 @@ class ToolCall(_FrozenModel):
 
 
 class Origin(_FrozenModel):
-    """Where an assistant message came from: what only that vendor understands stays with it."""
+    """The vendor and model that an assistant message came from."""
 
     vendor: str
     model: str = ""
@@ -144,7 +144,7 @@ class Message(_FrozenModel):
     role: Role
     parts: tuple[Part, ...] = ()
     reasoning: str | None = None
-    """What the model thought aloud before it answered."""
+    """The model's reasoning before its answer, if the vendor shows it."""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     """On a tool message: the call that it answers."""
@@ -152,9 +152,9 @@ class Message(_FrozenModel):
     interim: bool = False
     """On a tool message: the final result is still to come, and the call stays open for it."""
     interrupted: bool = False
-    """The message is what had arrived when its turn was cut short."""
+    """The turn was cut short; the message holds what had arrived."""
     leaked_markup: bool = False
-    """The text holds a tool call in the model's own markup, which its server failed to read."""
+    """The text contains a tool call in the model's own markup that its server failed to parse."""
     finish_reason: FinishReason | None = None
     origin: Origin | None = None
 
@@ -170,12 +170,12 @@ class Message(_FrozenModel):
 
     @classmethod
     def system(cls, text: str) -> Self:
-        """What the model should be and know."""
+        """A system message: instructions for the model."""
         return cls(role=Role.SYSTEM, parts=_parts(text))
 
     @classmethod
     def user(cls, content: str | Part | Iterable[str | Part], *, name: str | None = None) -> Self:
-        """What the user says: text, or text and images in order."""
+        """A user message: a text, or texts and images in order."""
         return cls(role=Role.USER, parts=_parts(content), name=name)
 
     @classmethod
@@ -186,7 +186,7 @@ class Message(_FrozenModel):
         tool_calls: Iterable[ToolCall] = (),
         reasoning: str | None = None,
     ) -> Self:
-        """What the model said, or the tools it asked for."""
+        """An assistant message: text, tool calls, or both."""
         return cls(
             role=Role.ASSISTANT,
             parts=_parts(content),
@@ -198,7 +198,7 @@ class Message(_FrozenModel):
     def tool(
         cls, tool_call_id: str, text: str, *, name: str | None = None, interim: bool = False
     ) -> Self:
-        """The result of the call `tool_call_id`; an `interim` one makes way for the final one."""
+        """The result of the call `tool_call_id`. An `interim` one is replaced by the final one."""
         result = cls(role=Role.TOOL, parts=_parts(text), tool_call_id=tool_call_id, name=name)
         return result.model_copy(update={"interim": True}) if interim else result
 
@@ -209,7 +209,7 @@ class Message(_FrozenModel):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """The fields that this library doesn't know, as they came."""
+        """Fields that this library doesn't know, unchanged."""
         return dict(self.model_extra or {})
 
     def to_dict(self) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class Usage(_FrozenModel):
 
     @classmethod
     def total(cls, usages: Iterable[Usage]) -> Usage:
-        """All of them together; what none of them says is None."""
+        """The sum; a figure that none of them has is None."""
         several = [usage.model_dump() for usage in usages]
         names = dict.fromkeys(
             name for fields in several for name in cls.model_fields if name in fields
@@ -264,7 +264,7 @@ class Completion(_FrozenModel):
 
     @property
     def leaked_markup(self) -> bool:
-        """Whether a tool call came as text: the model meant to call, and didn't say this."""
+        """Whether a tool call arrived as text; see `Message.leaked_markup`."""
         return self.message.leaked_markup
 
 
@@ -328,11 +328,11 @@ def _part_from_chat_form(raw: dict[str, Any]) -> Part:
 
 _SAYING = frozenset({"content", "parts", "tool_calls", "reasoning", "reasoning_content"})
 _MISNAMED = frozenset({"contents", "text", "body", "value", "message", "input", "prompt"})
-"""Where others keep what a message says."""
+"""Fields in which other libraries keep a message's text."""
 
 
 def _check_fields(fields: Mapping[str, Any]) -> None:
-    """Refuse a message whose words would be lost, as they stand in a field of another name."""
+    """Refuse a message whose text is in a misnamed field and would be lost."""
     if any(fields.get(name) is not None for name in _SAYING):
         return
     unknown = [
@@ -365,11 +365,18 @@ def _call(item: object) -> ToolCall:
     if isinstance(function, Mapping):
         fields.pop("type", None)
         fields.pop("index", None)
-        fields |= cast("Mapping[str, Any]", function)
+        fields |= _function_fields(cast("Mapping[str, Any]", function))
     try:
         return ToolCall.model_validate({"id": "", **fields})
     except ValidationError as error:
         raise InvalidMessage(f"tool_calls: {describe_validation_error(error)}") from error
+
+
+def _function_fields(function: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a call from those of its function; what is unknown stays under `function`."""
+    known = {name: value for name, value in function.items() if name in {"name", "arguments"}}
+    rest = {name: value for name, value in function.items() if name not in known}
+    return {**known, "function": rest} if rest else known
 
 
 def _from_chat_form(data: object) -> object:

@@ -9,15 +9,15 @@ from typing import Final, Literal
 __all__ = ["ESTIMATED", "CachePolicy", "ModelFacts", "TemplateOverhead"]
 
 ESTIMATED: Final = "estimated"
-"""As a model's vocabulary: tokens are estimated from the text, and no vocabulary is loaded."""
+"""A value for `ModelFacts.vocabulary`: estimate tokens from the text, load no vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateOverhead:
-    """Tokens that a model's own template adds to the texts of a request."""
+    """Tokens that a model's chat template adds to the texts of a request."""
 
     request: int = 3
-    """Once, the beginning of the answer included."""
+    """Once per request, including the start of the answer."""
     system: int = 4
     user: int = 4
     assistant: int = 4
@@ -43,41 +43,41 @@ class TemplateOverhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePolicy:
-    """How a vendor caches the beginnings of prompts, and what that is worth."""
+    """How a vendor caches prompt prefixes, and what that saves."""
 
     ratio: float
-    """What a token from the cache costs, in tokens at full price."""
+    """Price of a cached token, as a fraction of the full price."""
     write: float = 1.0
-    """What a token costs that is written to the cache."""
+    """Price of a token written to the cache, as a multiple of the full price."""
     min_tokens: int = 0
-    """Tokens that a beginning must have."""
+    """Shortest prefix that is cached, in tokens."""
     granularity: int = 1
-    """A hit is a multiple of so many tokens."""
+    """Hits are multiples of this many tokens."""
     match_policy: Literal["beginning", "requests", "breakpoints"] = "beginning"
-    """What of an earlier request is found again.
+    """Which prefixes of an earlier request can be hit.
 
     `beginning`: any beginning of it. `requests`: only the whole of it, or what two requests were
     seen to have in common. `breakpoints`: only its beginning up to the last message of the user or
     a tool.
     """
     ttl: float | None = None
-    """Seconds without use that an entry survives for sure. None: nobody says."""
+    """Seconds for which an unused entry is guaranteed to live; None if undocumented."""
     price: float | None = None
-    """Of a million tokens at full price."""
+    """Price of a million input tokens at full price."""
     currency: str = "USD"
     source: str = ""
-    """Who says so, and when."""
+    """Source and date of these figures."""
 
     def round_to_cached(self, tokens: int) -> int:
-        """How many of so many equal tokens come from the cache."""
+        """How many of this many identical tokens the cache serves."""
         return tokens - tokens % self.granularity if tokens >= self.min_tokens else 0
 
     def tokens_saved(self, cached: int, written: int) -> float:
-        """Tokens at full price that a request cost less than it would have without a cache."""
+        """What the cache saved on a request, in tokens at full price."""
         return cached * (1 - self.ratio) - written * (self.write - 1)
 
     def cost(self, tokens: float) -> float | None:
-        """What so many tokens at full price cost, if the price is known."""
+        """Price of this many tokens at full price; None if unknown."""
         return None if self.price is None else tokens * self.price / 1_000_000
 
 
@@ -92,9 +92,9 @@ class ModelFacts:
     vocabulary: str = "o200k_base"
     """The encoding whose tokens are counted; see `agent_context._context.tokens`."""
     margin: float = 1.0
-    """What a count in that encoding is multiplied by to be on the safe side for this model."""
+    """Safety factor for counts in that encoding."""
     message_overhead: int = 4
-    """Tokens that each message costs beside its text."""
+    """Tokens that each message costs besides its text."""
     overhead: TemplateOverhead | None = None
     """The same, and that of all else, where the model's template is known."""
     default_reserve: int = 4096
@@ -104,11 +104,11 @@ class ModelFacts:
     sends_reasoning: bool = False
     """Whether stored reasoning goes back to the model, and so costs input."""
     reasoning_needs_tools: bool = False
-    """Whether it is left out of the prompt, and costs nothing, in a request without tools."""
+    """Whether reasoning is dropped from the prompt, at no cost, when a request has no tools."""
     cache: CachePolicy | None = None
     """What is known of its prompt cache."""
 
     @property
     def input_budget(self) -> int:
-        """Tokens of input that leave room for the longest answer."""
+        """Input tokens that leave room for the longest answer."""
         return max(0, self.context_window - self.max_output)

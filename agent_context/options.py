@@ -37,10 +37,10 @@ together with whatever else steers.
 """
 
 OnAbort = Literal["keep", "discard"]
-"""What becomes of a turn that is cut short.
+"""What happens to a turn that is cut short.
 
-`keep` stores what had arrived as an interrupted message, without unfinished tool calls; with
-`discard` the turn leaves no trace.
+`keep` stores what had arrived as an interrupted message, without unfinished tool calls;
+`discard` stores nothing.
 """
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -60,7 +60,7 @@ class SendOptions(BaseModel):
     context_window: int | None = Field(default=None, gt=0)
     """Tokens of input and output together; None uses the model's own."""
     max_tokens: int | None = Field(default=None, gt=0)
-    """Most tokens of output. As many are reserved for the answer in the window."""
+    """Maximum output tokens; this many are reserved in the window."""
     auto_compress: bool = True
     """Compress when the request doesn't fit the window; False raises `ContextFull` instead."""
     soft_limit: float | None = Field(default=None, gt=0, le=1)
@@ -132,7 +132,7 @@ class SendOptions(BaseModel):
 
 
 def release_tool_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
-    """The choice of a turn whose tools have run: the same, without forcing another call."""
+    """The tool choice after a turn's tools have run: the same, but forcing no call."""
     if isinstance(choice, str):
         return choice if choice in {"auto", "none"} else None
     if choice is None or choice.get("type") in {"auto", "none"}:

@@ -1,4 +1,4 @@
-"""What part of a request repeats the last one, why no more of it, and what a cache makes of that.
+"""How much of the last request the next one repeats, why no more, and what a cache saves.
 
 Pure: two requests are compared by what they say, whatever backend renders them.
 """
@@ -32,7 +32,7 @@ __all__ = [
 
 _MOST_ENDS = 32
 _SUBSTANTIAL = 1_000
-"""Tokens; of fewer it is not worth speaking."""
+"""Tokens; fewer are not reported."""
 _NEXT_TO_NONE = 0.1
 
 
@@ -56,7 +56,7 @@ class PrefixChangeCause(StrEnum):
     EDIT = "edit"
     """Stored messages were changed, taken out, put in between, or imported."""
     REPAIR = "repair"
-    """Nothing was changed, but what was sent must go out otherwise now: a late tool result."""
+    """No edit, but an earlier message must now be sent differently: a late tool result, for one."""
 
 
 _CAUSES = {
@@ -85,7 +85,7 @@ class PrefixReport(Struct, frozen=True, kw_only=True):
     shared: int = 0
     """What both begin with."""
     predicted: int | None = None
-    """What the vendor's rule finds in its cache; None if no rule is known."""
+    """Tokens that the vendor's policy says are cached; None if no policy is known."""
     rule: CachePolicy | None = None
     usage: Usage | None = None
     """What the vendor counted, once it has answered."""
@@ -97,7 +97,7 @@ class PrefixReport(Struct, frozen=True, kw_only=True):
 
     @property
     def missed(self) -> bool:
-        """Whether much was due from the cache and next to nothing came."""
+        """Whether a large hit was predicted and almost nothing was cached."""
         due, came = self.predicted or 0, self.cached
         return due >= _SUBSTANTIAL and came is not None and came < due * _NEXT_TO_NONE
 
@@ -110,12 +110,12 @@ class PrefixReport(Struct, frozen=True, kw_only=True):
 
     @property
     def money(self) -> float | None:
-        """The same in the rule's currency, if it knows a price."""
+        """The same in the policy's currency; None if it has no price."""
         return None if self.rule is None or self.saved is None else self.rule.cost(self.saved)
 
 
 class CacheUsageReport(Struct, frozen=True, kw_only=True):
-    """What the turns of a conversation had from their vendors' caches. Figures are tokens."""
+    """What a conversation's turns got from their vendors' prompt caches. Figures are tokens."""
 
     turns: int = 0
     """Those that were answered."""
@@ -126,15 +126,15 @@ class CacheUsageReport(Struct, frozen=True, kw_only=True):
     saved: float = 0.0
     """In tokens at full price."""
     money: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What that is, by currency, of the turns whose price is known."""
+    """The same by currency, for turns whose price is known."""
     broken: int = 0
     """How many requests didn't begin with the one before."""
     missed: int = 0
-    """How often much was due from a cache and next to nothing came."""
+    """How often a large hit was predicted and almost nothing was cached."""
     last: PrefixReport | None = None
     """The last turn that was answered."""
     next: PrefixReport | None = None
-    """What a turn would be that was sent now."""
+    """The report of a turn if it were sent now."""
 
     def with_turn(self, report: PrefixReport) -> CacheUsageReport:
         """With one more turn that was answered."""

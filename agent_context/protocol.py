@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -30,6 +30,7 @@ __all__ = [
     "Command",
     "Compress",
     "Compressed",
+    "Conditional",
     "EstimateTokens",
     "Extend",
     "FindByRole",
@@ -60,8 +61,11 @@ __all__ = [
     "Unsubscribe",
     "Update",
     "UseBackend",
+    "Version",
     "Zone",
 ]
+
+R_co = TypeVar("R_co", covariant=True)
 
 
 def _deadline(options: object, usual: float) -> float:
@@ -167,6 +171,8 @@ class Fork(Command[ContextRef], frozen=True):
 
     at: int | None = None
     """How many incremental messages the fork starts with; None for all."""
+    id: str | None = None
+    """What the fork is called; None makes an id up. Raises `UsageError` if it is taken."""
 
 
 class HistoryEntry(Struct, frozen=True):
@@ -303,6 +309,8 @@ class Send(Command[Completion], frozen=True):
     """Sent in front of `messages`, and never stored."""
     history: Sequence[Message] | None = None
     """Sent in the place of the compressed and incremental zones, which stay as they are."""
+    outgoing: Sequence[Message] | None = None
+    """With a `history`: sent in the place of `messages`, which are stored as they are."""
     loop: ToolLoop | None = None
     """What answers the model's tool calls; None leaves them to the caller."""
     key: str | None = None
@@ -327,6 +335,7 @@ class SendStream(Command[Stream], frozen=True):
     messages: Sequence[Message] = ()
     context: Sequence[Message] = ()
     history: Sequence[Message] | None = None
+    outgoing: Sequence[Message] | None = None
     loop: ToolLoop | None = None
     key: str | None = None
 
@@ -347,6 +356,28 @@ class Compress(Command[CompressionReport], frozen=True):
     def timeout_for(self, turn_timeout: float) -> float:
         """The compression's deadline and some slack; see `SendOptions.timeout`."""
         return _deadline(self.options, turn_timeout) + self.default_timeout
+
+
+class Version(Query[int], frozen=True):
+    """How many changes made the zones what they are: `ChangeEvent.version_after` of the last."""
+
+
+class Conditional(Command[R_co], Generic[R_co], frozen=True):
+    """Do this if the zones are what they were at `version`. The reply is the command's.
+
+    Raises `VersionConflict`, and does nothing, if they have changed since; else as the command.
+    """
+
+    command: Command[R_co]
+    version: int
+
+    def timeout_for(self, turn_timeout: float) -> float:
+        """As the command waits."""
+        return self.command.timeout_for(turn_timeout)
+
+    def cancel_target(self) -> object:
+        """The command."""
+        return self.command
 
 
 class ToJsonl(Query[str], frozen=True):
@@ -419,6 +450,8 @@ AnyAsk = (
     | Send
     | SendStream
     | Compress
+    | Version
+    | Conditional[Any]
     | ToJsonl
     | FromJsonl
     | Cancel

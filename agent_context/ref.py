@@ -1,4 +1,4 @@
-"""A conversation as its users hold it: a typed reference to the actor."""
+"""`ContextRef`: the typed reference to a conversation's actor."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class Ask(Struct, Generic[R_co], frozen=True):
         del turn_timeout
         return self.default_timeout
 
+    def cancel_target(self) -> object:
+        """What is cancelled when nobody waits for the reply any more."""
+        return self
+
 
 class Command(Ask[R_co], frozen=True):
     """An ask that may change the conversation."""
@@ -49,17 +53,17 @@ class Query(Ask[R_co], frozen=True):
 
 
 class AskCancelled(Struct, frozen=True):
-    """Tells the actor that whoever asked this does not wait for the answer any more."""
+    """Tells the actor that nobody waits for the answer to `asked` any more."""
 
     asked: object
 
 
 class Shutdown(Struct, frozen=True):
-    """Asks the actor to stop; the answer is what settles when each subscriber has had all."""
+    """Asks the actor to stop; the reply lists futures, one for each subscriber's last event."""
 
 
 class ReadZones(Struct, frozen=True):
-    """Asks for the zones as they are: a value that takes no time, whatever their length."""
+    """Asks for the zones as a value: O(1), whatever their length."""
 
 
 class Channel(ABC):
@@ -86,7 +90,7 @@ class Channel(ABC):
 
     @abstractmethod
     def stop(self, timeout: float) -> Sequence[Reply[None]]:
-        """Stop the conversation; returns what settles as its subscribers have had every event.
+        """Stop the conversation; returns futures that settle once its subscribers have every event.
 
         Raises `pykka.Timeout`.
         """
@@ -111,7 +115,7 @@ class LocalChannel(Channel):
         self._actor_ref.tell(message)
 
     def cancel(self, message: Ask[Any]) -> None:
-        post(self._actor_ref, AskCancelled(message))
+        post(self._actor_ref, AskCancelled(message.cancel_target()))
 
     def stop(self, timeout: float) -> Sequence[Reply[None]]:
         end = time.monotonic() + timeout
@@ -146,7 +150,7 @@ class ContextRef:
     def ask(self, message: Ask[R], *, timeout: float | None = None) -> R:
         """Send `message` and wait for its reply.
 
-        `timeout` is in seconds; None takes what suits the kind of message: a few seconds for
+        `timeout` is in seconds; None uses the default for the kind of message: a few seconds for
         reads and edits, a little more than the turn's own deadline for `Send` and `Compress`.
         Whoever interrupts the wait (Ctrl-C) cancels the turn that the message began.
 

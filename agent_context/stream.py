@@ -79,7 +79,7 @@ class Channel:
         error: BaseException | None = None,
         kept: Message | None = None,
     ) -> None:
-        """Nothing follows. `kept` is the message that the turn left in the conversation."""
+        """End the stream. `kept` is the message that the turn stored."""
         with self._lock:
             if self.ended:
                 return
@@ -94,7 +94,7 @@ class Channel:
                 call()
 
     def take(self, wake: Callable[[], object]) -> list[StreamEvent] | None:
-        """All waiting events; None if there are none yet, and `wake` is called when there are.
+        """All waiting events; None if there are none yet: `wake` is called once there are.
 
         An empty list means the end.
         """
@@ -130,9 +130,9 @@ class Stream:
 
     @property
     def message(self) -> Message:
-        """What the turn left: the answer, or the part of it that was kept.
+        """The stored message: the answer, or the part of it that was kept.
 
-        Raises the turn's own error if it left nothing, `UsageError` while it still runs.
+        Raises the turn's error if nothing was stored, `UsageError` while it still runs.
         """
         channel = self._ended_channel()
         if channel.completion is not None:
@@ -161,7 +161,7 @@ class Stream:
             self._cancel()
 
     def is_done_probe(self) -> Callable[[], bool]:
-        """What tells whether the turn has ended, and leaves the stream free to be dropped."""
+        """A function that says whether the turn has ended, without keeping the stream alive."""
         channel = self._channel
         return lambda: channel.ended
 

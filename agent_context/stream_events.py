@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 from msgspec import Struct
@@ -43,7 +44,7 @@ class TextDelta(Struct, frozen=True, gc=False):
 
 
 class ReasoningDelta(Struct, frozen=True, gc=False):
-    """More of what the model thinks aloud."""
+    """More of the model's reasoning."""
 
     text: str
 
@@ -59,6 +60,8 @@ class ToolCallDelta(Struct, frozen=True, gc=False):
     """Set on the first fragment of a call."""
     arguments: str = ""
     """More of the arguments' JSON text."""
+    extra: dict[str, Any] | None = None
+    """Further fields of the call, which only its vendor understands."""
 
 
 class UsageReported(Struct, frozen=True):
@@ -68,16 +71,16 @@ class UsageReported(Struct, frozen=True):
 
 
 class ToolRoundStarted(Struct, frozen=True):
-    """The model's tool calls are whole, and are carried out now or left for somebody to decide."""
+    """The model's tool calls are complete; they are run now, or wait for approval."""
 
     calls: tuple[ToolCall, ...]
 
 
 class ToolRoundFinished(Struct, frozen=True):
-    """The model's tool calls were answered and the model is asked again: more follows."""
+    """All tool calls have results and the model is asked again: more follows."""
 
     completion: Completion
-    """What called for the tools."""
+    """The answer that called the tools."""
     results: tuple[Message, ...]
 
 
@@ -107,16 +110,20 @@ _LEAKED = re.compile(
 )
 
 
+_KNOWN = ToolCall.model_fields.keys()
+
+
 @dataclass(slots=True)
 class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(slots=True)
 class StreamAccumulator:
-    """Stream events on their way to becoming a message. Linear in what arrives."""
+    """Accumulates stream events into a message, in linear time."""
 
     origin: Origin | None = None
     usage: Usage = field(default_factory=Usage)
@@ -130,7 +137,7 @@ class StreamAccumulator:
     def from_events(
         events: Iterable[StreamEvent], *, origin: Origin | None = None
     ) -> StreamAccumulator:
-        """What these events amount to."""
+        """An accumulator of these events."""
         assembly = StreamAccumulator(origin)
         for event in events:
             assembly.add(event)
@@ -162,10 +169,12 @@ class StreamAccumulator:
         call.id = call.id or delta.id or ""
         call.name = call.name or delta.name or ""
         call.arguments.append(delta.arguments)
+        if delta.extra:
+            call.extra |= delta.extra
 
     @property
     def empty(self) -> bool:
-        """Whether nothing that a message could hold has arrived."""
+        """Whether nothing that belongs in a message has arrived."""
         return not (any(self._text) or any(self._reasoning) or self._calls)
 
     def to_message(self, finish_reason: FinishReason | None = None) -> Message:
@@ -173,9 +182,9 @@ class StreamAccumulator:
         return self._build_message(self._tool_calls(), finish_reason, interrupted=False)
 
     def to_interrupted_message(self) -> Message | None:
-        """What is worth keeping of an answer that was cut short; None if there is nothing.
+        """What to keep of an answer that was cut short; None if there is nothing.
 
-        Of the tool calls only those whose arguments are a whole JSON object: never half a call.
+        Keeps only tool calls whose arguments are a complete JSON object.
         """
         whole = tuple(call for call in self._tool_calls() if _is_whole(call))
         message = self._build_message(whole, FinishReason.INTERRUPTED, interrupted=True)
@@ -199,7 +208,10 @@ class StreamAccumulator:
     def _tool_calls(self) -> tuple[ToolCall, ...]:
         return tuple(
             ToolCall(
-                id=call.id or f"call_{index}", name=call.name, arguments="".join(call.arguments)
+                **{name: value for name, value in call.extra.items() if name not in _KNOWN},
+                id=call.id or f"call_{index}",
+                name=call.name,
+                arguments="".join(call.arguments),
             )
             for index, call in sorted(self._calls.items())
         )

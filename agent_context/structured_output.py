@@ -1,4 +1,4 @@
-"""Answers of a type: how a model is asked for one, and how its text becomes a value."""
+"""Structured output: asking a model for a value of a type, and parsing its answer."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ T = TypeVar("T")
 Schema = dict[str, Any]
 
 _VALUE = "value"
-"""The one property of the object that stands around what is no object."""
+"""The single property of the object that wraps a value that is no object."""
 _FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def output_schema(kind: type[Any]) -> Schema:
-    """The JSON schema of `kind`, in the part of it that vendors hold a model to.
+    """The JSON schema of `kind`, in the subset that vendors enforce.
 
-    What is no object is the property `value` of one. Raises `InvalidOptions`, with the place, for
-    types that can't be said strictly: a dict, a tuple of several types, any value at all.
+    A type that is no object is wrapped in one, as its property `value`. Raises `InvalidOptions`,
+    with the place, for types that have no strict schema: a dict, a tuple of several types, any
+    value at all.
     """
     return strict_schema(_object_schema(kind))
 
@@ -36,7 +37,7 @@ def output_schema(kind: type[Any]) -> Schema:
 def response_format_for(formats: Collection[str], kind: type[Any]) -> Schema | None:
     """The best `SendOptions.response_format` of those that a backend takes; None if it takes none.
 
-    `formats` are those of `ContextBackend.response_formats`. A type that can't be said strictly is
+    `formats` are those of `ContextBackend.response_formats`. A type without a strict schema is
     only described to the model.
     """
     if "json_schema" in formats:
@@ -50,7 +51,7 @@ def response_format_for(formats: Collection[str], kind: type[Any]) -> Schema | N
 
 
 def output_instructions(formats: Collection[str], kind: type[Any]) -> str | None:
-    """What the model must be told in words beside the format; None if the format says it all."""
+    """Instructions that the model needs besides the format; None if the format suffices."""
     if "json_schema" in formats:
         return None
     schema = json.dumps(_object_schema(kind), ensure_ascii=False, separators=(",", ":"))
@@ -61,9 +62,9 @@ def output_instructions(formats: Collection[str], kind: type[Any]) -> str | None
 
 
 def parse_output(text: str, kind: type[T]) -> T:
-    """The value that an answer says, with or without a code fence or words around it.
+    """Parse the value in an answer, with or without a code fence or words around it.
 
-    Raises `InvalidOutput`, whose text tells the model what to mend.
+    Raises `InvalidOutput`, whose text tells the model what to correct.
     """
     if kind is str:
         return cast("T", text)
@@ -87,7 +88,7 @@ def _again(what: str) -> str:
 
 
 def _candidates(text: str) -> Iterator[object]:
-    """What JSON there is in a text, the likeliest first."""
+    """The JSON values in a text, most likely first."""
     spans = [text, *_FENCED.findall(text)]
     spans += [
         text[text.find(first) : text.rfind(last) + 1]

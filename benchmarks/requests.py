@@ -1,7 +1,8 @@
-"""How long it takes to build the bytes of a request.
+"""How long it takes to build the bytes of a request: inner functions alone, without a turn.
 
-Steady: one message has been said since the last build, as in a conversation that goes on. Cold: the
-first build. The floor is `orjson.dumps` of a request whose messages are dicts already.
+What a whole turn costs is measured by `turns`. Steady: one message has been said since the last
+build, as in a conversation that goes on. Cold: the first build. The floor is `orjson.dumps` of a
+request whose messages are dicts already.
 """
 
 from __future__ import annotations

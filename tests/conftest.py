@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pykka
 import pytest
 
 from tests.support.examples import load_profile
+from tests.support.reports import readable
 
 load_profile()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    return readable((yield))
 
 
 @pytest.fixture(scope="session")

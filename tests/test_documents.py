@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
 import pkgutil
 import re
@@ -39,6 +40,9 @@ MARKS = {
     "output": "is what that file prints",
     "offline": "is what it prints with the embedded model",
 }
+PACKAGES = [
+    Path(p) for package in (agent_context, agent_context_backends) for p in package.__path__
+]
 SERVER = "postgresql://app@db.internal/agents"
 """The server of the pages; the tests have another."""
 IN_PLACE_OF_A_VENDOR = {
@@ -86,6 +90,30 @@ def names_of_tests() -> set[str]:
     files = [*(ROOT / "tests").rglob("test_*.py"), *suites.glob("*.py")]
     sources = (path.read_text("utf-8") for path in files)
     return {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
+
+
+@cache
+def public_classes() -> dict[str, list[type]]:
+    """All classes of the packages, by name."""
+    found: dict[str, list[type]] = {}
+    for package in (agent_context, agent_context_backends):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                if isinstance(value, type):
+                    found.setdefault(name, []).append(value)
+    return found
+
+
+def has(owner: str, name: str) -> bool:
+    """Whether a class of that name has the attribute, or a field of that name."""
+    classes = public_classes().get(owner, [])
+    return any(hasattr(cls, name) or name in fields(cls) for cls in classes)
+
+
+def fields(cls: type) -> set[str]:
+    """What an instance has and its class has not: it is annotated, or given when it is made."""
+    annotated = {name for base in cls.__mro__ for name in inspect.get_annotations(base)}
+    return annotated | set(inspect.signature(cls).parameters)
 
 
 @pytest.fixture
@@ -156,6 +184,22 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
     named = set(re.findall(r"`(test_\w+)`", page.read_text("utf-8")))
 
     assert named - names_of_tests() == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = set(re.findall(r"`([\w/]+\.py)`", page.read_text("utf-8")))
+    places = [place for package in PACKAGES for place in (package, package.parent)]
+    roots = [ROOT, ROOT / "tests/backends", *places]
+
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_attribute_that_a_page_names_exists(page: Path) -> None:
+    named = set(re.findall(r"`([A-Z]\w+)\.([a-z]\w+)(?:\(|`)", page.read_text("utf-8")))
+
+    assert [f"{owner}.{name}" for owner, name in sorted(named) if not has(owner, name)] == []
 
 
 def test_the_reference_has_every_public_module() -> None:

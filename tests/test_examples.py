@@ -29,7 +29,7 @@ def run(path: Path, *arguments: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=170,
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""

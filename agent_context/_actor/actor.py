@@ -46,11 +46,17 @@ from agent_context._actor.turn_queue import TurnQueue
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.zones import Zones
 from agent_context._runtime import Deferred, ErrorBoundary, Failure, Mailbox, PoolActor, Reply, post
-from agent_context._validation import check_type
+from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.strategy import Strategy
-from agent_context.errors import ConversationClosed, MailboxFull, StoreError, UsageError
+from agent_context.errors import (
+    ConversationClosed,
+    MailboxFull,
+    StoreError,
+    UsageError,
+    VersionConflict,
+)
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
@@ -60,6 +66,7 @@ from agent_context.protocol import (
     CacheReport,
     Cancel,
     Compress,
+    Conditional,
     EstimateTokens,
     Fork,
     History,
@@ -69,6 +76,7 @@ from agent_context.protocol import (
     Subscribe,
     Unsubscribe,
     UseBackend,
+    Version,
 )
 from agent_context.ref import AskCancelled, ContextRef, LocalChannel, ReadZones, Shutdown
 from agent_context.stores.store import Store
@@ -98,7 +106,7 @@ Report = (
 
 
 class _Held(Struct, frozen=True):
-    """A message that waits for the conversation to be read anew."""
+    """A message that waits until the conversation has been reloaded."""
 
     message: object
     reply: Reply[object] | None
@@ -114,7 +122,7 @@ class AgentContext(ErrorBoundary, PoolActor):
         state: ActorState | None = None,
         host: HostPort | None = None,
     ) -> None:
-        """Not for programs: `start` makes what this takes."""
+        """Internal: `start` makes the arguments."""
         if not isinstance(config, ActorConfig) or state is None:
             raise UsageError("a conversation is started: AgentContext.start(backend, ...)")
         super().__init__()
@@ -155,6 +163,8 @@ class AgentContext(ErrorBoundary, PoolActor):
         `on_compressed` may change what a compression made before it takes effect. Raises
         `UsageError`, and `StoreError` if the store can't give the conversation.
         """
+        if on_change is not None:
+            check_callback("on_change", on_change)
         config = ActorConfig.of(backend, options, compression, on_compressed)
         name = new_id() if id is None else check_type("id", id, str)
         first = Zones(
@@ -175,7 +185,7 @@ class AgentContext(ErrorBoundary, PoolActor):
         on_change: Callable[[ChangeEvent], object] | None = None,
         host: HostPort | None = None,
     ) -> ContextRef:
-        """Start it with what is known of it already; with a `host`, for a host."""
+        """Start it from a state that is already loaded; `host` says for which host."""
         if on_change is not None:
             state.subscribe(on_change)
         if host is not None:
@@ -189,7 +199,7 @@ class AgentContext(ErrorBoundary, PoolActor):
         )
 
     def on_receive(self, message: Any) -> Any:  # noqa: ANN401 - pykka's signature
-        """Answer an `Ask`, or take in a report; replies come once all that changed is kept."""
+        """Handle a command, query or report; replies are sent once every change is committed."""
         if isinstance(message, Reopened):
             self._finish_reopening(message)
             return None
@@ -266,8 +276,13 @@ class AgentContext(ErrorBoundary, PoolActor):
                 return self._compressor().accept(message)
             case Cancel(turn):
                 return self._turns is not None and self._turns.cancel(turn)
-            case Fork(at):
-                return fork(self._state, at, self._config, self._host, self.launch)
+            case Fork():
+                return fork(self._state, message, self._config, self._host, self.launch)
+            case Version():
+                return self._state.current.version
+            case Conditional(command, version):
+                self._check_version(version)
+                return self._answer(cast("AnyAsk", command))
             case History() | SearchHistory():
                 return queries.query_history(self._state, message)
             case Subscribe(callback):
@@ -276,6 +291,10 @@ class AgentContext(ErrorBoundary, PoolActor):
                 return self._state.unsubscribe(token)
             case _:
                 assert_never(message)
+
+    def _check_version(self, expected: int) -> None:
+        if (version := self._state.current.version) != expected:
+            raise VersionConflict(expected, version)
 
     def _bind(self, options: SendOptions) -> BoundModel:
         chosen = check_type("options", options, SendOptions).merged_over(self._config.options)
@@ -340,7 +359,7 @@ class AgentContext(ErrorBoundary, PoolActor):
     # Reading the conversation anew, when a change could not be kept.
 
     def _hold(self, message: object, error: BaseException) -> object:
-        """Have the conversation read anew first: what is in memory is not what is kept.
+        """Reload the conversation first: memory and store differ.
 
         Raises `StoreError` if somebody else has the conversation now: then this one ends.
         """
@@ -443,7 +462,7 @@ class AgentContext(ErrorBoundary, PoolActor):
             self._post(asked)  # again, behind what waits
 
     def on_stop(self) -> None:
-        """End what runs and answer everybody who waits."""
+        """Cancel whatever runs and answer every waiting caller."""
         closed = ConversationClosed(f"conversation {self._state.conversation_id} was stopped")
         held, self._held = self._held or [], None
         for each in held:

@@ -36,7 +36,7 @@ _TRIES: Final = 3
 
 
 class CompressionFinished(Struct, frozen=True):
-    """The task has ended. Without a result there was nothing to do."""
+    """The task has ended; no result means that there was nothing to do."""
 
     job_id: str
     result: CompressionResult | None = None
@@ -65,7 +65,7 @@ class _Job:
 
 
 class BackgroundCompressor:
-    """What is being compressed, and what waits for the end of a turn to be applied."""
+    """Running compressions, and the results that wait for the end of a turn."""
 
     __slots__ = ("_client", "_config", "_held", "_jobs", "_post", "_state")
 
@@ -87,11 +87,11 @@ class BackgroundCompressor:
         return len(self._jobs)
 
     def use_config(self, config: ActorConfig, client: ModelClient) -> None:
-        """Begin every later compression by these."""
+        """Use this configuration for every later compression."""
         self._config, self._client = config, client
 
     def accept(self, asked: Compress) -> Reply[CompressionReport]:
-        """Begin a compression that somebody asked for."""
+        """Start a compression that a caller asked for."""
         options = check_type("options", asked.options, SendOptions)
         strategy = check_type("strategy", asked.strategy or self._config.strategy, Strategy)
         return self._start(
@@ -99,7 +99,7 @@ class BackgroundCompressor:
         )
 
     def start_ahead(self, options: SendOptions, client: ModelClient) -> None:
-        """Begin a compression that will be needed soon, unless one is under way."""
+        """Start a compression that will be needed soon, unless one is running."""
         if not self._jobs:
             reply = self._start(_Job(None, self._config.strategy, options, client))
             reply.add_done_callback(_log_failure)
@@ -137,7 +137,7 @@ class BackgroundCompressor:
         return CompressionFinished(job.id, None, report)
 
     def finish(self, report: CompressionFinished, *, turn_runs: bool) -> None:
-        """Take in a task's end; while a turn runs, the result waits for the turn's end."""
+        """Handle the end of a task; while a turn runs, the result waits for the turn to end."""
         job = self._jobs.get(report.job_id)
         if job is None:
             return
@@ -147,7 +147,7 @@ class BackgroundCompressor:
             self._finish(job, report)
 
     def apply_held(self) -> None:
-        """A turn has ended: apply what waited for that."""
+        """Apply the results that waited for a turn to end."""
         held, self._held = self._held, []
         for report in held:
             if (job := self._jobs.get(report.job_id)) is not None:
@@ -179,20 +179,20 @@ class BackgroundCompressor:
         job.reply.set_error(error)
 
     def time_out(self, job_id: str) -> None:
-        """The deadline of this compression has passed."""
+        """Fail a compression whose deadline has passed."""
         job = self._jobs.get(job_id)
         if job is not None:
             seconds = job.options.timeout
             self._abort(job, TurnTimeout(f"the compression took longer than {seconds} s"))
 
     def cancel_asked(self, asked: object) -> None:
-        """Cancel the compression that this message began."""
+        """Cancel the compression that this message started."""
         for job in list(self._jobs.values()):
             if job.ask is asked:
                 self._abort(job, CompressionError("nobody waits for the compression any more"))
 
     def close(self, error: BaseException) -> None:
-        """End everything now: the conversation stops."""
+        """Cancel everything: the conversation stops."""
         for job in list(self._jobs.values()):
             self._abort(job, error)
 

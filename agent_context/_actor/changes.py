@@ -83,7 +83,7 @@ EditCommand = (
 
 
 class ConversationState(Struct, frozen=True):
-    """What a conversation is after so many entries of its log."""
+    """The state of a conversation after a given entry of its log."""
 
     zones: Zones
     seq: int = 1
@@ -95,7 +95,7 @@ class ConversationState(Struct, frozen=True):
 
 
 class EditContext(Protocol):
-    """What a change needs of the conversation to plan itself."""
+    """What a change needs to know of the conversation to plan itself."""
 
     conversation_id: str
 
@@ -108,7 +108,7 @@ class EditContext(Protocol):
 
 
 class PlannedEdit(Struct, frozen=True):
-    """What becomes of a command."""
+    """The outcome of a command: its change and its reply."""
 
     change: Change | None
     """None if there is nothing to do."""
@@ -127,7 +127,7 @@ class Change(Struct, frozen=True):
 
     @classmethod
     def plan(cls, command: Any, context: EditContext) -> PlannedEdit:  # noqa: ANN401 - its own
-        """What becomes of its command. Changes nothing; raises what is wrong with the command."""
+        """Plan what its command asks for. Changes nothing; raises what is wrong with it."""
         raise NotImplementedError
 
     def apply(self, zones: Zones) -> Zones:
@@ -136,11 +136,11 @@ class Change(Struct, frozen=True):
 
     @property
     def added(self) -> Iterable[StoredMessage]:
-        """The messages that it brings, where it doesn't replace the zones whole."""
+        """The messages that it adds, unless it replaces whole zones."""
         return ()
 
     def to_event(self, before: Zones, after: Zones) -> PendingEvent:
-        """The event that tells of it."""
+        """The event that announces it."""
         raise NotImplementedError
 
     def encode(self) -> bytes:
@@ -149,7 +149,7 @@ class Change(Struct, frozen=True):
 
     @classmethod
     def decode(cls, fields: PayloadFields, state: ConversationState) -> Self:
-        """The change that wrote this payload, to a conversation in this state."""
+        """Rebuild the change from the payload that it wrote for a conversation in this state."""
         del fields, state
         return cls()
 
@@ -435,7 +435,7 @@ class Compressed(Change, frozen=True):
 
     @classmethod
     def between(cls, before: Zones, after: Zones, summary: StoredMessage | None) -> Self:
-        """The compression that made `after` of `before`."""
+        """The compression that turned `before` into `after`."""
         compressed = diff_zone(before.compressed, after.compressed)
         return cls(compressed, diff_zone(before.incremental, after.incremental), summary)
 
@@ -515,7 +515,7 @@ _BY_COMMAND: Final = dict[type, type[Change]](
 
 
 def plan_edit(command: EditCommand, context: EditContext) -> PlannedEdit:
-    """What becomes of `command`. Changes nothing; raises what is wrong with it."""
+    """Plan what `command` asks for. Changes nothing; raises what is wrong with it."""
     return _BY_COMMAND[type(command)].plan(command, context)
 
 
@@ -538,6 +538,11 @@ def advance(state: ConversationState, change: Change) -> ConversationState:
 def to_event_seq(entry_seq: int) -> int:
     """The number of a change as events tell it: entry 1 of each log is the conversation itself."""
     return entry_seq - 1
+
+
+def to_entry_seq(event_seq: int) -> int:
+    """The number of the log's entry of a change."""
+    return event_seq + 1
 
 
 def check_index(value: object) -> int:

@@ -1,4 +1,4 @@
-"""What is known of a turn while it runs, written down so that a crash does not lose it."""
+"""Checkpoints of running turns, so that a crash doesn't lose what was already paid for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CALL_EFFECT_UNKNOWN = (
 
 
 class TurnCheckpoint(Struct, frozen=True):
-    """A turn that runs."""
+    """What is known of a running turn."""
 
     turn_id: str
     keep: bool
@@ -57,7 +57,7 @@ class TurnCheckpoint(Struct, frozen=True):
     """The idempotency key of what was asked."""
 
     def answer_and_results(self) -> tuple[Message, ...]:
-        """What is worth keeping if the turn ends here: what it said, and what it heard."""
+        """What to keep if the turn ends here: the answer so far and the results of its calls."""
         if not self.keep:
             return ()
         said = tuple(record.message for record in self.pending_messages)
@@ -76,12 +76,12 @@ class TurnCheckpoint(Struct, frozen=True):
 
 
 def unanswered_key(key: str) -> str:
-    """The key of a question that was asked with `key`, when a crash left it without an answer."""
+    """The key under which a question asked with `key` is found when a crash left it unanswered."""
     return f"{_RESERVED}question of {key}"
 
 
 def check_key(key: str) -> None:
-    """Refuse an idempotency key that can't be kept, or is reserved. Raises `InvalidOptions`."""
+    """Refuse an idempotency key that is too long or reserved. Raises `InvalidOptions`."""
     check_text("key", key)
     if key.startswith(_RESERVED):
         raise InvalidOptions(f"key {key!r}: keys that begin with {_RESERVED!r} are reserved")
@@ -101,7 +101,7 @@ class _Form(Struct):
 
 
 def encode_checkpoint(draft: TurnCheckpoint) -> bytes:
-    """The draft as a JSON object."""
+    """Encode a checkpoint as a JSON object."""
     form = _Form(
         draft.turn_id,
         draft.keep,
@@ -117,7 +117,7 @@ def encode_checkpoint(draft: TurnCheckpoint) -> bytes:
 
 
 def decode_checkpoint(text: bytes) -> TurnCheckpoint:
-    """What `written` wrote. Raises `StoreCorrupt`."""
+    """Decode what `encode_checkpoint` wrote. Raises `StoreCorrupt`."""
     try:
         form = msgspec.json.decode(text, type=_Form)
         said = tuple(from_line(bytes(raw)) for raw in form.said)
@@ -140,14 +140,14 @@ def decode_checkpoint(text: bytes) -> TurnCheckpoint:
 
 
 def close_calls(answer: Message, results: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """The answer and a result for each of its calls: `text` where there is none."""
+    """The answer, and a result for each of its calls: `text` where none has arrived."""
     return (answer, *complete_results(answer.tool_calls, results, text))
 
 
 def complete_results(
     calls: Iterable[ToolCall], results: Iterable[Message], otherwise: str
 ) -> list[Message]:
-    """A result for each call: the one that there is, or these words."""
+    """One result per call: the one that has arrived, or this text."""
     known: dict[str | None, deque[Message]] = defaultdict(deque)
     for result in results:
         known[result.tool_call_id].append(result)

@@ -1,4 +1,4 @@
-"""What a strategy makes of a conversation's zones, with its model and its hook."""
+"""Planning a compression: a strategy applied to a conversation's zones, with its model and hook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def plan_compression(
     pinned: frozenset[MessageId] = frozenset(),
     allow_newest: bool = False,
 ) -> CompressionResult | None:
-    """What `strategy` makes of `zones`; None if there is nothing to do.
+    """Apply `strategy` to `zones`; None if there is nothing to do.
 
     `budget` is what the three zones should take, in tokens; `room` is what the window has for
     them. Without a budget it aims at half of what there is. Messages whose ids are `pinned` stay,
@@ -52,13 +52,13 @@ async def plan_compression(
 
 
 def _guard(hook: CompressionHook | None, conversation_id: str) -> CompressionHook | None:
-    """The hook, which must not ask the conversation that waits for it."""
+    """Wrap the hook: it must not ask the conversation that waits for it."""
     if hook is None:
         return None
     call = hook
 
-    def guarded(summary: Message | None, kept: tuple[Message, ...]) -> HookResult | None:
+    def call_in_scope(summary: Message | None, kept: tuple[Message, ...]) -> HookResult | None:
         with reentrancy_scope(conversation_id):
             return call(summary, kept)
 
-    return guarded
+    return call_in_scope

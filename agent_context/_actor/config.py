@@ -1,11 +1,11 @@
-"""How a conversation goes, as it was started or told since. Forks share it."""
+"""The configuration of a conversation, as started or changed since. Forks share it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agent_context._validation import check_type
+from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.pipeline import default_strategy
@@ -39,6 +39,8 @@ class ActorConfig:
         hook: CompressionHook | None,
     ) -> ActorConfig:
         """The config, with the defaults for None. Raises `UsageError`."""
+        if hook is not None:
+            check_callback("on_compressed", hook)
         return ActorConfig(
             check_type("backend", backend, ContextBackend),
             check_type("options", options or _NO_OPTIONS, SendOptions),
@@ -47,7 +49,7 @@ class ActorConfig:
         )
 
     def using(self, backend: ContextBackend, options: SendOptions) -> ActorConfig:
-        """With another backend, and without the usual options that were for the model so far."""
+        """The same with another backend; default options of the previous model are dropped."""
         meant: dict[str, object] = {"model": None, "context_window": None, "extra": {}}
         usual = options.merged_over(self.options.model_copy(update=meant))
         return replace(self, backend=backend, options=usual)
@@ -55,7 +57,7 @@ class ActorConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConversationConfig:
-    """How a conversation is started: the arguments of `AgentContext.start`."""
+    """The arguments of `AgentContext.start`."""
 
     backend: ContextBackend
     options: SendOptions | None = None
@@ -65,5 +67,7 @@ class ConversationConfig:
     on_change: Callable[[ChangeEvent], object] | None = None
 
     def actor_config(self) -> ActorConfig:
-        """What of it holds as long as the conversation runs. Raises `UsageError`."""
+        """The part that holds as long as the conversation runs. Raises `UsageError`."""
+        if self.on_change is not None:
+            check_callback("on_change", self.on_change)
         return ActorConfig.of(self.backend, self.options, self.compression, self.on_compressed)

@@ -1,4 +1,4 @@
-"""What is asked with an idempotency key: done once, whoever asks again and in whatever process."""
+"""Idempotency keys: a request is carried out once, however often and wherever it is asked."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class _Pending(Struct, eq=False):
 
     @property
     def is_being_cancelled(self) -> bool:
-        """Whether its turn was begun, and is ending because nobody waits for it."""
+        """Whether its turn was started, and is ending because no caller waits for it."""
         return self.given_up and self.begun is not None
 
 
 class KeyLookedUp(Struct, frozen=True):
-    """Whether the log knows the key of what was asked."""
+    """The result of looking up a key in the log."""
 
     open: _Pending
     entry: Entry | None = None
@@ -53,7 +53,7 @@ class KeyLookedUp(Struct, frozen=True):
 
 
 class IdempotencyTable:
-    """What was asked with a key and has no answer yet."""
+    """Requests with a key that have no answer yet."""
 
     __slots__ = ("_open", "_post", "_streams", "lookups")
 
@@ -66,7 +66,7 @@ class IdempotencyTable:
         """How many keys are being looked up."""
 
     def ask(self, asked: IdempotentRequest, key: str, journal: Journal | None) -> Reply[object]:
-        """The reply to come. Raises `UsageError` if there is no store to look into."""
+        """Look the key up; the reply follows. Raises `UsageError` if there is no store."""
         if journal is None:
             raise UsageError("a key needs a conversation with a store: start(…, store=…)")
         check_key(check_type("key", key, str))
@@ -95,7 +95,7 @@ class IdempotencyTable:
         journal.access.read(_find, store, name, new.key).add_done_callback(found)
 
     def _pending(self, asked: IdempotentRequest, key: str) -> _Pending | None:
-        """What was asked with this key and has no answer yet, if `asked` may have its answer."""
+        """The unanswered request with this key, if `asked` may share its answer."""
         self._streams = {key: over for key, over in self._streams.items() if not over()}
         known = self._open.get(key)
         streamed = isinstance(asked, SendStream) and known is not None
@@ -108,7 +108,7 @@ class IdempotencyTable:
     def answer(
         self, found: KeyLookedUp, anew: Callable[[IdempotentRequest], object], state: ActorState
     ) -> None:
-        """Give the reply that was given before, or that of asking `anew`."""
+        """Reply with the earlier answer, or with that of asking `anew`."""
         opened = found.open
         if self._open.get(opened.key) is not opened:
             return
@@ -143,7 +143,7 @@ class IdempotencyTable:
             del self._open[opened.key]
 
     def cancel_target(self, asked: object) -> object:
-        """What may end because nobody waits for `asked` any more; None if others wait for it."""
+        """What to cancel when the caller of `asked` has gone; None if others wait for it."""
         for each in list(self._open.values()):
             if each.asked is asked:
                 each.given_up = isinstance(asked, Send) and not each.shared
@@ -151,7 +151,7 @@ class IdempotencyTable:
         return asked
 
     def close(self, error: BaseException) -> None:
-        """Answer everybody with `error` to whom no other answer is coming."""
+        """Fail every pending request with `error`."""
         waiting, self._open = self._open, {}
         for each in list(waiting.values()):
             each.reply.set_error(error)
@@ -169,7 +169,7 @@ def _find(store: Store, conversation_id: str, key: str) -> _Found:
 
 
 def _find_older(store: Store, conversation_id: str, key: str) -> Entry | None:
-    """The question that version 0.1 kept, under a key that others could have used too.
+    """Find a question as version 0.1 stored it, under a key that others could have used as well.
 
     Its next entry tells the one from the other.
     """
@@ -183,7 +183,7 @@ def _find_older(store: Store, conversation_id: str, key: str) -> Entry | None:
 def _without_stored_question(
     asked: IdempotentRequest, question: Entry | None, state: ActorState
 ) -> IdempotentRequest:
-    """The request, for a question that a crash left in the zones without an answer.
+    """The request without the question that a crash left unanswered in the zones.
 
     If it is the last thing said, it is not said again. If more was said since, it moves to the end
     under the ids that it has: the model answers what is said last.
@@ -217,7 +217,7 @@ def _misuse_error(key: str, kind: str) -> UsageError:
 
 
 def _earlier_reply(asked: IdempotentRequest, key: str, entry: Entry) -> object:
-    """The reply that the entry once was. Raises `UsageError` if it was none to this."""
+    """The reply given when the entry was written. Raises `UsageError` if it answered otherwise."""
     said, answer = messages_in_entry(entry), decode_completion(entry)
     match asked:
         case Append() if entry.kind == "appended" and not answer:

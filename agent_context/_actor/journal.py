@@ -1,4 +1,4 @@
-"""The way of a durable conversation to its store.
+"""The journal of a durable conversation: its writes to the store, in order.
 
 The actor hands over what a message changed, all of it in one write, and goes on. What follows from
 a change - its answer, its event - happens when the write is committed, in the order of the changes.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Final, Literal, cast
 
@@ -22,27 +22,73 @@ from agent_context.stores.store import KEEP_DRAFT, Entry, Unchanged, Write
 from agent_context.stores.writer import StoreExecutor
 from agent_context.stream import Stream
 
-__all__ = ["Journal", "WriteFailed", "after_commit"]
+__all__ = ["Journal", "LogTail", "WriteFailed", "after_commit"]
 
 logger = logging.getLogger(__name__)
 
 OnCommitted = Callable[[BaseException | None], object]
 """Called when all that was changed so far is committed, or with the error if it can't be."""
 
-_LEAST_ENTRIES: Final = 200
 _LEAST_BYTES: Final = 32_768
-_WORTH_READING: Final = 20
-"""Entries that it is worth to spare the next owner the reading of."""
+_ENTRY_BYTES: Final = 150
+"""What an entry costs to read beside its payload, as bytes of payload that take as long."""
+_SNAPSHOT_PART: Final = 16
+"""A snapshot is read about so many times faster than the same bytes of the log."""
+_LEAST_SPARED: Final = 6_000
+"""Bytes of the log that it is worth to spare the next owner the reading of."""
+
+
+class LogTail(Struct):
+    """What has to be read of a conversation when it wakes: its snapshot, and the log behind it."""
+
+    entries: int = 0
+    size: int = 0
+    """Bytes of their payloads."""
+    snapshot_size: int = 0
+    """Bytes of the snapshot in front; 0 if there is none."""
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Count what is written or read behind the snapshot."""
+        for entry in entries:
+            self.entries += 1
+            self.size += len(entry.payload)
+
+    @property
+    def cost(self) -> int:
+        """What the log behind the snapshot costs to read, in bytes of payload."""
+        return self.size + _ENTRY_BYTES * self.entries
+
+    def needs_snapshot(self) -> bool:
+        """Whether reading what was added since the last one takes longer than reading all else.
+
+        So a conversation that only grows writes each message about twice, however long it is.
+        """
+        return self.cost >= max(_LEAST_BYTES, self.snapshot_size)
+
+    def is_worth_sparing(self) -> bool:
+        """Whether the next owner should find a snapshot instead.
+
+        So it wakes in about the time that the snapshot takes, and one that is parked after each
+        few words doesn't write all of them again each time.
+        """
+        return self.cost >= max(_LEAST_SPARED, self.snapshot_size // _SNAPSHOT_PART)
 
 
 class WriteFailed(Struct, frozen=True):
-    """Tells the actor that a change could not be kept: the conversation has to be read anew."""
+    """Tells the actor that a write failed: the conversation has to be reloaded."""
 
 
 class Journal:
-    """What one owner of one conversation writes. Only `checkpoint` may be called by others."""
+    """The writes of one owner of a conversation. Only `checkpoint` is safe from other threads."""
 
-    def __init__(self, access: StoreExecutor, conversation_id: str, epoch: int, head: int) -> None:
+    def __init__(
+        self,
+        access: StoreExecutor,
+        conversation_id: str,
+        epoch: int,
+        head: int,
+        tail: LogTail | None = None,
+    ) -> None:
         self.access = access
         self.conversation_id = conversation_id
         self.epoch = epoch
@@ -59,23 +105,22 @@ class Journal:
         self._running: str | None = None
         self._waiting: list[OnCommitted] = []
         self._last: Reply[None] | None = None
-        self._since_snapshot = [0, 0]
-        self._snapshot_bytes = 0
+        self._tail = tail or LogTail()
         self._saving: Reply[None] | None = None
 
     def add(self, kind: str, payload: bytes, key: str | None = None) -> None:
-        """Write this with the next `commit`."""
+        """Add an entry to the next `commit`."""
         seq = self._head + len(self._entries) + 1
         self._entries.append(Entry(seq, kind, payload, time.time(), key))
 
     def set_running_turn(self, draft: TurnCheckpoint | None) -> None:
-        """A turn runs, and this is known of it; or none does."""
+        """Set the checkpoint of the running turn; None if no turn runs."""
         self._draft = None if draft is None else encode_checkpoint(draft)
         with self._lock:
             self._running = None if draft is None else draft.turn_id
 
     def on_committed(self, then: OnCommitted) -> None:
-        """Call `then` when everything so far is committed and was told of: at once if it was."""
+        """Call `then` once everything so far is committed and announced."""
         if self._entries or self._draft is not KEEP_DRAFT:
             self._waiting.append(then)
         elif self._last is not None:
@@ -84,7 +129,7 @@ class Journal:
             then(self.error)
 
     def commit(self) -> Reply[None] | None:
-        """Hand over what was added. The reply is for everything so far; None if that is kept."""
+        """Submit what was added. The reply covers everything so far; None if that is committed."""
         if self._entries or self._draft is not KEEP_DRAFT:
             self._submit()
         last = self._last
@@ -94,8 +139,7 @@ class Journal:
         entries, self._entries = tuple(self._entries), []
         waiting, self._waiting = self._waiting, []
         draft, self._draft = self._draft, KEEP_DRAFT
-        self._since_snapshot[0] += len(entries)
-        self._since_snapshot[1] += sum(len(entry.payload) for entry in entries)
+        self._tail.add(entries)
         with self._lock:
             committed = self._write(entries, draft)
             self._head += len(entries)
@@ -137,7 +181,7 @@ class Journal:
             self.on_loss()
 
     def checkpoint(self, draft: TurnCheckpoint) -> Reply[None] | None:
-        """Write down what is known of a running turn; None if it runs no more. Any thread."""
+        """Write a checkpoint of a running turn; None if it has ended. From any thread."""
         text = encode_checkpoint(draft)
         with self._lock:
             if self._running != draft.turn_id:
@@ -147,17 +191,14 @@ class Journal:
         return noted
 
     def needs_snapshot(self) -> bool:
-        """Whether reading what was added since the last one takes longer than reading all else.
-
-        So a conversation that only grows writes each message about twice, however long it is.
-        """
-        entries, size = self._since_snapshot
-        return entries >= _LEAST_ENTRIES and size >= max(_LEAST_BYTES, self._snapshot_bytes)
+        """Whether a snapshot is due."""
+        return self._tail.needs_snapshot()
 
     def snapshot(self, state: ConversationState) -> None:
-        """Keep this state, beside everything else."""
-        self._since_snapshot = [0, 0]
-        self._snapshot_bytes = sum(len(record.body) for record in state.zones)
+        """Save a snapshot of this state in the background."""
+        written = self._tail
+        # A guess until it is encoded.
+        self._tail = LogTail(snapshot_size=written.snapshot_size + written.size)
 
         def then(error: BaseException | None) -> None:
             if error is None:
@@ -168,13 +209,14 @@ class Journal:
 
     def _save(self, state: ConversationState) -> None:
         snapshot = encode_snapshot(state)
+        self._tail.snapshot_size = len(snapshot.payload)
         self.access.store.save_snapshot(self.conversation_id, self.epoch, snapshot)
 
     def release(self, state: ConversationState) -> Reply[None]:
-        """Let others have the conversation once everything is kept."""
+        """Give up ownership once everything is committed."""
         released: Reply[None] = Reply()
-        worth_it = self._since_snapshot[0] >= _WORTH_READING
-        self._since_snapshot = [0, 0]  # no other is wanted beside it
+        worth_it = self._tail.is_worth_sparing()
+        self._tail = LogTail()  # no other is wanted beside it
 
         def let_go() -> None:
             if worth_it and self.error is None:
@@ -202,7 +244,7 @@ def _log_failure(reply: Reply[None]) -> None:
 
 
 def after_commit(kept: Reply[None], answer: object) -> object:
-    """The answer, when everything is kept that came before it.
+    """The answer, delivered once every earlier change is committed.
 
     One that comes later waits for that itself; a stream may be had at once.
     """

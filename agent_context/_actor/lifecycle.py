@@ -1,4 +1,4 @@
-"""The side of a host that its conversations know: one host for each, from its start to its end."""
+"""What a conversation and its host know of each other, from start to end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from agent_context._actor.config import ActorConfig
 from agent_context._runtime import Reply, SubscriberQueue
-from agent_context._runtime.internals import Envelope
+from agent_context._runtime._pykka import Envelope
 from agent_context.events import ChangeEvent
 from agent_context.ref import ContextRef
 
@@ -20,7 +20,7 @@ UnreadEnvelopes = Sequence[Envelope[Any]]
 
 
 class ActivityStats(Struct, frozen=True):
-    """What goes on in a conversation."""
+    """How busy a conversation is."""
 
     running: int = 0
     waiting: int = 0
@@ -35,11 +35,11 @@ class ActivityStats(Struct, frozen=True):
 
 
 class GetActivity(Struct, frozen=True):
-    """Asks a conversation for its `Activity`."""
+    """Asks a conversation for its `ActivityStats`."""
 
 
 class Passivate(Struct, frozen=True):
-    """Asks a conversation to end, unless it is busy, has subscribers or was used since.
+    """Asks a conversation to stop, unless it is busy, has subscribers or was used in the meantime.
 
     One whose host is `retiring` ends whoever listens, and as soon as it isn't busy any more.
     """
@@ -59,17 +59,17 @@ class HostPort(ABC):
 
     @abstractmethod
     def subscribers(self) -> Sequence[SubscriberQueue[ChangeEvent]]:
-        """Who hears of the changes of all the host's conversations."""
+        """The subscribers to every conversation of the host."""
 
     @abstractmethod
     def on_passivation_refused(self) -> None:
-        """It was asked to end and goes on."""
+        """The conversation refused to stop."""
 
     @abstractmethod
     def on_stopped(
         self, config: ActorConfig, unread: UnreadEnvelopes, released: Reply[None]
     ) -> None:
-        """It has ended, with these config. Others may have it once `released` is settled.
+        """The conversation has stopped; others may claim it once `released` settles.
 
         `unread` is what was asked and told and not looked at: it is the host's to have done.
         """

@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from operator import attrgetter
 from typing import Final, TypeVar, cast
 
@@ -63,7 +62,7 @@ def scratch_records(options: SendOptions) -> tuple[StoredMessage, ...]:
 
 
 class RequestSize(Struct, frozen=True):
-    """What a request takes of the window."""
+    """How much of the window a request takes."""
 
     breakdown: TokenBreakdown
     """In tokens, corrected by what the vendor has reported."""
@@ -76,7 +75,7 @@ class RequestSize(Struct, frozen=True):
 
     def prefix_tokens(self, zones: Zones, length: int) -> int:
         """Tokens of the request's tools and of its first `length` messages."""
-        messages = self.counts.total(tuple(islice(zones, length)))
+        messages = self.counts.total_of_first(zones, length)
         return math.ceil(messages * self.factor) + self.breakdown.tools + self.breakdown.overhead
 
 
@@ -130,7 +129,7 @@ class ModelClient:
     def _adapt_facts(
         self, facts: ModelFacts | None, model: str | None, wanted: int | None, served: int | None
     ) -> ModelFacts:
-        """The facts, with the window that holds; 0 if nobody knows it."""
+        """The facts, with the window that applies, in tokens; 0 if unknown."""
         window = wanted or (facts.context_window if facts is not None else 0)
         if facts is None or window <= 0:
             self._warn_unknown_window(model)
@@ -167,8 +166,8 @@ class ModelClient:
             counts = caches[key] = TokenCountCache(lambda message: estimate(message, facts))
         return counts
 
-    def estimated_facts(self, facts: ModelFacts) -> ModelFacts:
-        """These facts, with tokens that are estimated; one object for one."""
+    def with_estimated_tokens(self, facts: ModelFacts) -> ModelFacts:
+        """The same facts with estimated token counts; the same object for the same facts."""
         known = self._estimated_facts
         if known is None or known[0] is not facts:
             known = self._estimated_facts = facts, _without_vocabulary(facts)
@@ -231,14 +230,14 @@ class BoundModel:
         return self._client.bind(self.options)
 
     def learn_overflow(self, error: BackendError, size: RequestSize | None) -> None:
-        """Take in what the server said when it found a request too long."""
+        """Learn the window that the server named when it refused a request as too long."""
         if error.window is not None and error.window > 0:
             self._client.learn_window(self.options.model, error.window)
         if size is not None:
             self._client.calibrate(size.counted, error.needed)
 
     def learn_usage(self, size: RequestSize | None, completion: Completion) -> None:
-        """Correct later figures by what the vendor counted."""
+        """Calibrate later estimates with the vendor's count."""
         if size is not None:
             self._client.calibrate(size.counted, completion.usage.input_tokens)
 
@@ -255,7 +254,7 @@ class BoundModel:
         return self._measure(zones, trailing, estimated=False)
 
     def is_quick(self, zones: Zones, trailing: Sequence[StoredMessage]) -> bool:
-        """Whether `measure` takes next to no time: almost everything was counted before."""
+        """Whether `measure` is fast: almost everything has been counted before."""
         estimated = self._fits_by_bytes(zones, trailing)
         if not estimated and not is_vocabulary_loaded(self.facts.vocabulary):
             return False
@@ -264,7 +263,7 @@ class BoundModel:
         return uncounted <= (_QUICK_BYTES_ESTIMATED if estimated else _QUICK_BYTES)
 
     def measure_exactly(self, zones: Zones, trailing: Sequence[StoredMessage]) -> RequestSize:
-        """The same, counted in the model's vocabulary, which is loaded if need be."""
+        """The same, counted with the model's vocabulary, which is loaded if necessary."""
         return self._measure(zones, trailing, estimated=False)
 
     def estimate(self, zones: Zones, trailing: Sequence[StoredMessage]) -> TokenBreakdown:
@@ -290,13 +289,13 @@ class BoundModel:
         return self._client.calibration.factor
 
     def count_known(self, record: StoredMessage, message: Message) -> None:
-        """Count a message whose value is at hand, so that it need not be parsed for that."""
+        """Count a message whose parsed value is at hand."""
         if len(record.body) <= _QUICK_BYTES:
             estimated = not is_vocabulary_loaded(self.facts.vocabulary)
             self._counts(estimated=estimated).add(record, message)
 
     def prune_counts(self, zones: Zones) -> None:
-        """Let go of counts of what the conversation doesn't hold any more, if they are many."""
+        """Forget the counts of messages that are gone, if there are many."""
         for estimated in (True, False):
             self._counts(estimated=estimated).prune(zones)
 
@@ -315,7 +314,7 @@ class BoundModel:
     ) -> RequestSize:
         counts, facts = self._counts(estimated=estimated), self.facts
         if estimated:
-            facts = self._client.estimated_facts(facts)
+            facts = self._client.with_estimated_tokens(facts)
         raw = self._count(zones, trailing, counts, facts)
         calibration = self._client.calibration
         counted = 0 if estimated else raw.total
@@ -371,7 +370,7 @@ class BoundModel:
         return self._client.prefix_fields(self)
 
     def request(self, zones: Zones, trailing: tuple[StoredMessage, ...]) -> Request:
-        """The request that says `zones`, with the instructions, and `trailing`."""
+        """The request that sends `zones`, with the instructions, and `trailing`."""
         return Request(
             conversation_id=self._client.conversation_id,
             zones=self.with_instructions(zones),
@@ -388,7 +387,7 @@ class BoundModel:
         return await self.complete(self.request(zones, trailing), deadline)
 
     async def complete(self, request: Request, deadline: float | None = None) -> Completion:
-        """The model's whole answer; tried again as far as `options.retries` and the error allow.
+        """The model's whole answer; retried as far as `options.retries` and the error allow.
 
         `deadline` is on the monotonic clock: no pause goes past it.
         """
@@ -407,7 +406,7 @@ class BoundModel:
         emit: Callable[[StreamEvent], Awaitable[None]],
         deadline: float | None = None,
     ) -> Completion:
-        """The model's answer, each piece added to `accumulator` and emitted on its way.
+        """The model's answer as a stream: each event is added to `accumulator` and emitted.
 
         Tried again only while nothing has been emitted.
         """
@@ -457,7 +456,7 @@ def _without_vocabulary(facts: ModelFacts) -> ModelFacts:
 
 
 def _count_alike(one: ModelFacts, other: ModelFacts) -> bool:
-    """Whether both count tokens in the same way: the window has nothing to do with that."""
+    """Whether both count tokens alike, whatever their windows."""
     return one is other or replace(one, context_window=other.context_window) == other
 
 

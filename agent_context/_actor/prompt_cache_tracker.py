@@ -28,7 +28,7 @@ __all__ = ["PrefixComparison", "PreviousRequest", "PromptCacheTracker", "compare
 
 
 class PreviousRequest(Struct, frozen=True):
-    """What a request is compared with."""
+    """The request that the next one is compared with."""
 
     last: SentRequest | None = None
     compressed: bool = False
@@ -41,8 +41,8 @@ class PrefixComparison(Struct, frozen=True):
     sent: SentRequest
     report: PrefixReport
 
-    def answered(self, usage: Usage, *, stored: bool) -> SentRequest:
-        """The request once it was answered; its messages are `stored` now, or not."""
+    def to_sent_request(self, usage: Usage, *, stored: bool) -> SentRequest:
+        """The request after it was answered; its messages are `stored` by now, or not."""
         sent, total = self.sent, self.report.total
         if usage.input_tokens and total:
             sent = replace(sent, tokens=sent.tokens * usage.input_tokens // total)
@@ -104,7 +104,7 @@ class PromptCacheTracker:
         return PreviousRequest(self._last, self._compressions != self._state.current.compressions)
 
     def announce_changed_prefix(self, turn_id: str, report: PrefixReport) -> None:
-        """A request goes out that doesn't begin with the last one."""
+        """Announce a request that doesn't begin with the previous one."""
         cause = report.cause
         if cause is not None:
             self._state.announce(
@@ -119,21 +119,21 @@ class PromptCacheTracker:
             )
 
     def remember(self, sent: SentRequest) -> None:
-        """This request reached the model: the next one is compared with it."""
+        """Remember a request that reached the model: the next one is compared with it."""
         self._last = sent
         self._compressions = self._state.current.compressions
 
     def record_turn(
         self, turn_id: str, comparison: PrefixComparison | None, usage: Usage, *, stored: bool
     ) -> None:
-        """Remember an answered request, and what its vendor counted."""
+        """Remember an answered request and its usage."""
         if comparison is None:
             return
         report = replace(comparison.report, usage=usage)
         self.totals = self.totals.with_turn(report)
         if report.missed:
             self._announce_miss(turn_id, report.predicted or 0, report.cached or 0)
-        self.remember(comparison.answered(usage, stored=stored))
+        self.remember(comparison.to_sent_request(usage, stored=stored))
 
     def _announce_miss(self, turn_id: str, predicted: int, cached: int) -> None:
         self._state.announce(

@@ -56,7 +56,7 @@ ZoneQuery = (
 
 
 def answer_query(zones: Zones, message: ZoneQuery) -> object:
-    """The reply, from what the zones hold."""
+    """Answer from the zones."""
     match message:
         case Len():
             return len(zones)
@@ -83,7 +83,7 @@ def answer_query(zones: Zones, message: ZoneQuery) -> object:
 def query_history(
     state: ActorState, message: History | SearchHistory
 ) -> Reply[HistoryPage | tuple[HistoryEntry, ...]]:
-    """The reply, from the store, once everything so far is kept there."""
+    """Answer from the store, once everything so far is committed."""
     if state.journal is None:
         raise UsageError(
             "the past is kept in a store, and this conversation has none: start(…, store=…)"
@@ -119,7 +119,7 @@ def estimate_tokens(model: BoundModel, zones: Zones) -> Reply[TokenBreakdown]:
 def build_cache_report(
     model: BoundModel, tracker: PromptCacheTracker, zones: Zones
 ) -> Reply[CacheUsageReport]:
-    """What the turns had from caches, and what one with the model's options would have."""
+    """What past turns got from caches, and what the next one would get."""
     scratch, totals = scratch_records(model.options), tracker.totals
     previous = tracker.previous_request()
 
@@ -136,7 +136,7 @@ _PAGE = 500
 
 
 def history_page(store: Store, conversation_id: str, after: str, limit: int) -> HistoryPage:
-    """The next so many messages, and where to go on."""
+    """The next page of messages, and the cursor of the page after it."""
     remarks: list[HistoryEntry] = []
     for position, remark in _walk_history(store, conversation_id, after):
         if len(remarks) == limit:
@@ -191,7 +191,7 @@ def _position(text: str, first: str) -> tuple[str, int, int]:
 
 
 def _lineage(store: Store, conversation_id: str) -> Sequence[tuple[str, int | None]]:
-    """The conversation and those that it branched off, the oldest first, with their last entry."""
+    """The conversation and its ancestors, oldest first, each with its last relevant entry."""
     lineage: list[tuple[str, int | None]] = []
     name, upto = conversation_id, None
     while True:

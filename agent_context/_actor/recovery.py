@@ -1,4 +1,4 @@
-"""Durable conversations: how one is created, found again, and forked."""
+"""Durable conversations: creating, reopening and forking one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_context import events
 from agent_context._actor.changes import ConversationState, check_index
 from agent_context._actor.checkpoint import TurnCheckpoint, decode_checkpoint, unanswered_key
 from agent_context._actor.config import ActorConfig
-from agent_context._actor.journal import Journal
+from agent_context._actor.journal import Journal, LogTail
 from agent_context._actor.lifecycle import HostPort
 from agent_context._actor.replay import (
     CREATED,
@@ -28,16 +28,19 @@ from agent_context._actor.snapshot_codec import decode_snapshot
 from agent_context._actor.state import STORE_TIMEOUT, ActorState, to_turn_messages, wait_for_store
 from agent_context._context.zones import Zones
 from agent_context._runtime import Deferred, Failure, Reply, io_loop
+from agent_context._validation import check_type
 from agent_context.errors import (
     ConversationDeleted,
     Fenced,
     OwnedByAnotherProcess,
     StoreCorrupt,
     StoreUnavailable,
+    UsageError,
 )
 from agent_context.messages import new_id
+from agent_context.protocol import Fork
 from agent_context.ref import ContextRef
-from agent_context.stores.store import Claim, Entry, ForkOrigin, Store
+from agent_context.stores.store import Claim, Entry, ForkOrigin, Snapshot, Store
 from agent_context.stores.writer import StoreExecutor
 
 __all__ = [
@@ -59,7 +62,7 @@ OWNERSHIP_LOST: Final = (Fenced, OwnedByAnotherProcess, ConversationDeleted)
 
 
 def open_conversation(access: StoreExecutor, conversation_id: str, zones: Zones) -> ActorState:
-    """Claim a conversation and make it what it was; a new one begins with `zones`.
+    """Claim a conversation and restore its state; a new one begins with `zones`.
 
     Call `close_lost_turn` next, once there is who wants to hear of it. Raises `StoreError`.
     """
@@ -68,7 +71,7 @@ def open_conversation(access: StoreExecutor, conversation_id: str, zones: Zones)
 
 
 def open_with_timeout(access: StoreExecutor, conversation_id: str, zones: Zones) -> ActorState:
-    """The same, which gives up on a store that hangs."""
+    """The same, with a timeout for a store that hangs."""
     opening = access.read(open_conversation, access, conversation_id, zones)
     try:
         return wait_for_store(opening)
@@ -83,14 +86,14 @@ def _release(opening: Reply[ActorState]) -> None:
 
 
 class Reopened(Struct, frozen=True):
-    """A conversation whose changes could not be kept was read anew, or why it can't be."""
+    """The outcome of reloading a conversation whose write failed."""
 
     state: ActorState | None = None
     error: BaseException | None = None
 
 
 def reopen(journal: Journal, post: Callable[[object], bool]) -> None:
-    """Read the conversation of a failed journal anew, beside its actor; posts a `Reopened`.
+    """Reload the conversation of a failed journal off its actor's thread; posts a `Reopened`.
 
     It gives up on a store that hangs, and lets go of what that gives later.
     """
@@ -132,13 +135,14 @@ def _build_conversation(
     zones: Zones,
     first: tuple[str, bytes],
 ) -> ActorState:
-    journal = Journal(access, conversation_id, claim.epoch, claim.head)
+    tail = LogTail()
+    journal = Journal(access, conversation_id, claim.epoch, claim.head, tail)
     if claim.head == 0:
         stored = ConversationState(zones, 1)
         journal.add(*first)
     else:
         # Up to what was claimed: who claimed it since may have written on, and will fence this one.
-        stored = load_state(access.store, conversation_id, claim.head)
+        stored = load_state(access.store, conversation_id, claim.head, tail)
         _check_head(conversation_id, stored, claim)
     journal.lost_turn = None if claim.draft is None else decode_checkpoint(claim.draft)
     return ActorState(conversation_id, stored, journal)
@@ -179,13 +183,19 @@ def close_lost_turn(state: ActorState) -> None:
     state.announce(lambda: lost)
 
 
-def load_state(store: Store, conversation_id: str, upto: int | None = None) -> ConversationState:
-    """What the conversation is, or was after an entry. Raises `StoreError`."""
-    stored, entries = _load_stored(store, conversation_id, upto)
+def load_state(
+    store: Store, conversation_id: str, upto: int | None = None, tail: LogTail | None = None
+) -> ConversationState:
+    """What the conversation is, or was after an entry. Raises `StoreError`.
+
+    What had to be read is added to `tail`.
+    """
+    tail = tail or LogTail()
+    stored, entries = _load_stored(store, conversation_id, upto, tail)
     later: list[tuple[ForkPoint, Sequence[Entry]]] = []
     while isinstance(origin := _origin(entries), ForkPoint):
         later.append((origin, entries))
-        stored, entries = _load_stored(store, origin.parent, origin.seq)
+        stored, entries = _load_stored(store, origin.parent, origin.seq, tail)
     if origin is not None:
         stored, entries = ConversationState(origin, entries[0].seq), entries[1:]
     stored = replay(stored, entries)
@@ -196,30 +206,40 @@ def load_state(store: Store, conversation_id: str, upto: int | None = None) -> C
 
 
 def _origin(entries: Sequence[Entry]) -> Zones | ForkPoint | None:
-    """What these entries begin with; None if they are not the first."""
+    """What the first entry says the conversation began with; None if these are later entries."""
     return decode_created(entries[0]) if entries and entries[0].kind == CREATED else None
 
 
 def _load_stored(
-    store: Store, conversation_id: str, upto: int | None
+    store: Store, conversation_id: str, upto: int | None, tail: LogTail
 ) -> tuple[ConversationState, Sequence[Entry]]:
-    """A stored, and the entries that follow it."""
+    """A snapshot's state, and the entries that follow it."""
     log = store.load(conversation_id, upto=upto)
-    if log.snapshot is None:
-        return ConversationState(Zones(), 0), log.entries
+    stored, entries = _read_snapshot(conversation_id, log.snapshot), log.entries
+    if stored is None:
+        stored = ConversationState(Zones(), 0)
+        if log.snapshot is not None:
+            entries = _entries(store, conversation_id, upto)
+    elif log.snapshot is not None:
+        tail.snapshot_size += len(log.snapshot.payload)
+    tail.add(entries)
+    return stored, entries
+
+
+def _read_snapshot(conversation_id: str, snapshot: Snapshot | None) -> ConversationState | None:
+    """The state that it holds; None if there is none that can be read."""
+    if snapshot is None:
+        return None
     try:
-        stored = decode_snapshot(log.snapshot)
+        return decode_snapshot(snapshot)
     except StoreCorrupt as error:
         # It only saves time: the log says the same.
         logger.warning("conversation %s is read from its log: %s", conversation_id, error)
-        stored = None
-    if stored is not None:
-        return stored, log.entries
-    return ConversationState(Zones(), 0), _entries(store, conversation_id, upto)
+        return None
 
 
 def _entries(store: Store, conversation_id: str, upto: int | None) -> list[Entry]:
-    """The whole log, for want of a snapshot that can be read."""
+    """The whole log, where no snapshot can be read."""
     entries: list[Entry] = []
     after = 0
     while page := store.entries(conversation_id, after=after, upto=upto):
@@ -237,10 +257,11 @@ class Launch(Protocol):
 
 
 def fork(
-    state: ActorState, at: int | None, config: ActorConfig, host: HostPort | None, launch: Launch
+    state: ActorState, asked: Fork, config: ActorConfig, host: HostPort | None, launch: Launch
 ) -> ContextRef | Reply[ContextRef]:
     """A fork of what `state` is now, cut back to `at` messages; kept where its parent is."""
-    journal, name = state.journal, new_id()
+    journal, at = state.journal, asked.at
+    name = new_id() if asked.id is None else check_type("id", asked.id, str)
     zones = state.zones if at is None else state.zones.truncate(check_index(at))
     if journal is None:
         return launch(config, ActorState(name, ConversationState(zones)))
@@ -251,6 +272,8 @@ def fork(
         return launch(config, open_fork(access, name, origin, at, zones), host=place)
 
     def branch() -> ContextRef:
+        if asked.id is not None and access.store.info(name) is not None:
+            raise UsageError(f"id: there is a conversation {name!r} already")
         return start(None) if host is None else host.register_fork(name, start)
 
     def then(error: BaseException | None) -> None:

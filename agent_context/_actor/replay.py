@@ -1,4 +1,4 @@
-"""The log of a conversation: its entries, and the conversation made of them again."""
+"""The log of a conversation: encoding its entries, and replaying them."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def messages_in_entry(entry: Entry) -> tuple[StoredMessage, ...]:
 
 
 def encode_completion(completion: Completion) -> bytes:
-    """What a vendor said beside the message, as `decode_completion` reads it."""
+    """Encode what a vendor reported beside the message, for `decode_completion`."""
     fields = completion.model_dump(exclude={"message"}, exclude_none=True)
     return orjson.dumps(fields, default=str)
 
 
 def decode_completion(entry: Entry) -> dict[str, Any]:
-    """What a vendor said beside the message of an entry; empty if that answered no turn."""
+    """What a vendor reported beside the message of an entry; empty if the entry is no answer."""
     answer = bytes(_decode(entry).answer)
     return cast("dict[str, Any]", orjson.loads(answer)) if answer else {}
 

@@ -1,4 +1,4 @@
-"""A conversation's state as one compact value. What it holds lies packed until it is read."""
+"""Snapshots of a conversation's state; messages stay packed until they are read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _decoder = msgspec.msgpack.Decoder(_Form)
 
 
 def encode_snapshot(state: ConversationState) -> Snapshot:
-    """The state, written down. Takes about a millisecond for each 100 kB that was read."""
+    """Encode the state. Takes about a millisecond per 100 kB of messages that were unpacked."""
     zones = state.zones
     form = _Form(
         state.version,
@@ -85,7 +85,7 @@ def encode_snapshot(state: ConversationState) -> Snapshot:
 
 
 def decode_snapshot(snapshot: Snapshot) -> ConversationState | None:
-    """What was written; None if another version wrote it in a way of its own.
+    """Decode a snapshot; None if its format is unknown.
 
     Raises `StoreCorrupt`: messages that are read later are whole.
     """

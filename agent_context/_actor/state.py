@@ -1,4 +1,4 @@
-"""What changes in a conversation: its zones, and who is told.
+"""The mutable state of a conversation: zones, versions and subscribers.
 
 Only the actor that owns it touches it, one message at a time.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from inspect import iscoroutinefunction
 from typing import TypeVar, cast
 
 from msgspec import Struct
@@ -38,15 +37,15 @@ from agent_context._context.stored_message import (
 )
 from agent_context._context.zones import Zones
 from agent_context._runtime import Reply, SubscriberQueue
+from agent_context._validation import check_callback
 from agent_context.compression.executor import CompressionResult
-from agent_context.errors import InvalidMessage, InvalidOptions, StoreUnavailable
+from agent_context.errors import InvalidMessage, StoreUnavailable
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, MessageId, new_id
 
 __all__ = [
     "ActorState",
     "TurnMessage",
-    "check_subscriber",
     "to_turn_messages",
     "wait_for_store",
 ]
@@ -60,7 +59,7 @@ STORE_TIMEOUT = 30.0
 
 
 class TurnMessage(Struct, frozen=True):
-    """A message that a turn says or hears, in both forms: it is encoded and parsed once."""
+    """A message of a turn in both forms, stored and parsed, so that it is converted once."""
 
     record: StoredMessage
     message: Message
@@ -105,7 +104,7 @@ class ActorState:
         return self.current.zones
 
     def edit(self, command: EditCommand, key: str | None = None) -> object:
-        """Carry out a command, all of it or none, and return its reply.
+        """Carry out an edit, wholly or not at all, and return its reply.
 
         `key` is its idempotency key. Raises what is wrong with the command.
         """
@@ -121,7 +120,7 @@ class ActorState:
         removed: Iterable[StoredMessage] | None = (),
         key: str | None = None,
     ) -> None:
-        """Apply a change, write it down and announce it. Raises `IndexOutOfRange`.
+        """Apply a change, journal it and announce it. Raises `IndexOutOfRange`.
 
         `removed` is what leaves the zones, whose ids are free again; None replaces them whole.
         """
@@ -143,7 +142,7 @@ class ActorState:
         answer: bytes | None = None,
         key: str | None = None,
     ) -> None:
-        """Add what a turn said, right behind `after`, the last message that its request held.
+        """Store a turn's messages right behind `after`, the last message of its request.
 
         It stands at the end if that one is gone, and in front of all if the request held none.
         What was appended while the turn ran stays behind it: the model has not seen it yet.
@@ -206,14 +205,14 @@ class ActorState:
         self.on_committed(deliver)
 
     def on_committed(self, then: Callable[[BaseException | None], object]) -> None:
-        """Call `then` when all changes so far are kept, or with the error if they can't be."""
+        """Call `then` once all changes so far are committed, or with the error if they can't be."""
         if self.journal is None:
             then(None)
         else:
             self.journal.on_committed(then)
 
     def commit(self) -> Reply[None] | None:
-        """Have everything kept that changed. None if it is, or need not be."""
+        """Commit every change so far. None if nothing is pending."""
         journal = self.journal
         if journal is None:
             return None
@@ -222,7 +221,7 @@ class ActorState:
         return journal.commit()
 
     def commit_now(self) -> None:
-        """The same, and wait for it. Raises `StoreError`, and the conversation is let go."""
+        """Commit and wait. Raises `StoreError`, after which ownership is given up."""
         kept = self.commit()
         if kept is None:
             return
@@ -233,7 +232,7 @@ class ActorState:
             raise
 
     def release(self) -> Reply[None]:
-        """Let others have the conversation; settled when they can."""
+        """Give up ownership; settles when others can claim the conversation."""
         if self.journal is not None:
             return self.journal.release(self.current)
         released: Reply[None] = Reply()
@@ -241,13 +240,13 @@ class ActorState:
         return released
 
     def replace_with(self, other: ActorState) -> None:
-        """Take over what `other` knows, which was read from the store; subscribers stay."""
+        """Adopt the state of `other`, which was read from the store; subscribers stay."""
         self.current, self.journal = other.current, other.journal
         self._ids.forget()
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
-        """Call `callback` with every later change; returns the token that ends it."""
-        check_subscriber(callback)
+        """Call `callback` with every later event; returns the token to unsubscribe with."""
+        check_callback("callback", callback)
         if self._subscribers is None:
             self._subscribers = {}
         token = new_id()
@@ -255,7 +254,7 @@ class ActorState:
         return token
 
     def unsubscribe(self, token: str) -> bool:
-        """Whether there was such a subscriber; it gets nothing more."""
+        """Remove a subscriber; False if there is none with this token."""
         delivery = (self._subscribers or {}).pop(token, None)
         if delivery is None:
             return False
@@ -263,11 +262,11 @@ class ActorState:
         return True
 
     def flush_marks(self) -> list[Reply[None]]:
-        """What is settled, each by itself, when the subscribers have had every event so far."""
+        """One future per subscriber, settled when it has had every event so far."""
         return [delivery.mark() for delivery in self._live_subscribers()]
 
     def count_subscribers(self) -> int:
-        """How many have subscribed here and were not dropped since."""
+        """The number of subscribers that are still active."""
         return sum(not delivery.closed for delivery in (self._subscribers or {}).values())
 
     def _live_subscribers(self) -> tuple[SubscriberQueue[ChangeEvent], ...]:
@@ -310,11 +309,11 @@ class ActorState:
         return tuple(unique)
 
     def reserve_ids(self, messages: Iterable[TurnMessage]) -> None:
-        """Keep these ids from others until a turn has stored its messages, or ended without."""
+        """Reserve ids until a turn has stored its messages, or ended without."""
         self._reserved = (self._reserved or set()) | {said.record.id for said in messages}
 
     def release_ids(self, messages: Iterable[TurnMessage]) -> None:
-        """Let go of what `reserve_ids` kept."""
+        """Release the ids that `reserve_ids` reserved."""
         if self._reserved:
             self._reserved = self._reserved - {said.record.id for said in messages} or None
 
@@ -325,22 +324,11 @@ class ActorState:
 
 
 def wait_for_store(answer: Reply[T]) -> T:
-    """What a store answers. Raises `StoreError`, also if that takes too long."""
+    """Wait for a store's reply. Raises `StoreError`, also on timeout."""
     try:
         return answer.get(timeout=STORE_TIMEOUT)
     except Timeout:
         raise StoreUnavailable(f"the store has not answered in {STORE_TIMEOUT} seconds") from None
-
-
-def check_subscriber(callback: object) -> None:
-    """Refuse what can't be called with an event, or would have to be awaited for it."""
-    if not callable(callback):
-        raise InvalidOptions(f"a subscriber is a callable, not {type(callback).__name__}")
-    if iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__):
-        raise InvalidOptions(
-            "a subscriber is called on a thread and can't be awaited: give a plain function, which "
-            "may hand the event to a loop: loop.call_soon_threadsafe(queue.put_nowait, event)"
-        )
 
 
 def to_turn_messages(messages: object) -> tuple[TurnMessage, ...]:

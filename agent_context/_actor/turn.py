@@ -1,4 +1,4 @@
-"""One turn as it was asked for, and what its task reports to the actor."""
+"""A turn as requested, and the reports of its task to the actor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
-    """What a turn was asked for: a `Send` or `SendStream`, checked, with all defaults filled in."""
+    """A `Send` or `SendStream`, validated, with every default filled in."""
 
     options: SendOptions
     messages: tuple[TurnMessage, ...] = ()
@@ -39,6 +39,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     """Sent in front of what it says, never stored."""
     history: PersistentVector | None = None
     """Sent in the place of the compressed and incremental zones."""
+    outgoing: tuple[StoredMessage, ...] | None = None
+    """Sent in the place of `messages`."""
     loop: ToolLoop | None = None
     key: str | None = None
     """The idempotency key."""
@@ -47,7 +49,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def stores(self) -> bool:
-        """Whether the conversation stores what the turn says and hears."""
+        """Whether the turn's messages are stored."""
         return self.options.commit == "auto"
 
 
@@ -72,7 +74,7 @@ class TurnTimedOut(Struct, frozen=True):
 
 
 class CompressionReady(Struct, frozen=True):
-    """A turn's own compression is ready to be applied."""
+    """A compression made during a turn is ready to be applied."""
 
     turn_id: str
     result: CompressionResult
@@ -81,7 +83,7 @@ class CompressionReady(Struct, frozen=True):
 
 
 class RoundFinished(Struct, frozen=True):
-    """The tool calls of a turn's answer have results: all of it is to be stored."""
+    """Every tool call of an answer has its result: the round can be stored."""
 
     turn_id: str
     completion: Completion
@@ -103,7 +105,7 @@ class RoundStored(Struct, frozen=True):
 
 
 class PrefixChanged(Struct, frozen=True):
-    """A request goes out that doesn't begin with the one before it."""
+    """A request is sent that doesn't begin with the previous one."""
 
     turn_id: str
     report: PrefixReport

@@ -84,36 +84,36 @@ class Turn:
         return self.request.options
 
     def can_join(self) -> bool:
-        """Whether what it says may be said by another turn, which then answers for it."""
+        """Whether its messages may be sent with another turn, which then answers both."""
         alone = self.channel is not None or self.request.key is not None
         return self.options.on_busy == "steer" and not alone
 
     def cancel_task(self) -> None:
-        """Cancel what is done for it on the I/O loop."""
+        """Cancel its task on the I/O loop."""
         if self.io_task is not None:
             self.io_task.cancel()
 
     def fail(self, error: BaseException, *, partial_message: Message | None = None) -> None:
-        """Tell everybody who waits; `partial_message` is what it left in the conversation."""
+        """Fail the turn for every caller; `partial_message` is what it left in the conversation."""
         if self.channel is not None:
             self.channel.end(error=error, kept=partial_message)
         for reply in self.replies:
             reply.set_error(error)
 
     def initial_checkpoint(self) -> TurnCheckpoint:
-        """What is known of it, or of its next round, before the model is asked."""
+        """Its checkpoint before the model is asked, in this round."""
         keep = self.keep_partial and self.request.stores
         pending = tuple(said.record for said in self.pending)
         return TurnCheckpoint(self.id, keep, pending, self.after, key=self.request.key)
 
     def checkpoint(self) -> TurnCheckpoint:
-        """What is known of it. Any thread may ask."""
+        """Its current checkpoint. From any thread."""
         start = self.initial_checkpoint()
         return start if self.task is None else self.task.describe(start)
 
 
 class TurnQueue:
-    """Which turn runs, which wait, and what becomes of what arrived."""
+    """The running turn, the waiting ones, and the handling of partial answers."""
 
     __slots__ = ("_client", "_config", "_post", "_state", "cache_tracker", "running", "waiting")
 
@@ -133,11 +133,11 @@ class TurnQueue:
         self.waiting: deque[Turn] = deque()
 
     def count(self) -> tuple[int, int]:
-        """How many turns run and wait."""
+        """The number of running and waiting turns."""
         return int(self.running is not None), len(self.waiting)
 
     def use_config(self, config: ActorConfig, client: ModelClient) -> None:
-        """Begin every later turn by these, those that wait already too."""
+        """Use this configuration for every later turn, including those already waiting."""
         self._config, self._client = config, client
         for turn in self.waiting:
             chosen = turn.options.merged_over(config.options)
@@ -147,7 +147,7 @@ class TurnQueue:
     # Accepting.
 
     def accept(self, asked: Send | SendStream) -> Reply[Completion] | Stream:
-        """Begin or queue a turn, by `options.on_busy`."""
+        """Start or queue a turn, as `options.on_busy` says."""
         turn = self._create_turn(asked)
         answer = self._create_answer(turn, streamed=isinstance(asked, SendStream))
         if self.running is None:
@@ -163,13 +163,16 @@ class TurnQueue:
             check_type("loop", asked.loop, ToolLoop)
         if asked.key is not None and options.commit == "manual":
             raise InvalidOptions("key: commit='manual' stores no answer that could be given again")
-        history = asked.history
+        if asked.outgoing is not None and asked.history is None:
+            raise InvalidOptions("outgoing: it needs a history, behind which it is sent")
+        history, outgoing = asked.history, asked.outgoing
         said = self._state.with_unique_ids(to_turn_messages(asked.messages))
         request = TurnRequest(
             options=options,
             messages=said,
             context=tuple(each.record for each in to_turn_messages(asked.context)),
             history=None if history is None else _to_vector(history),
+            outgoing=None if outgoing is None else tuple(_to_vector(outgoing)),
             loop=asked.loop,
             key=asked.key,
             ask=asked,
@@ -211,7 +214,7 @@ class TurnQueue:
             self.waiting.append(turn)
 
     def _steer(self, turn: Turn) -> None:
-        """Join the turn that goes next if it steers too, or else go next."""
+        """Join the next waiting turn if it steers too, else become the next."""
         following = self.waiting[0] if self.waiting else None
         if following is None or not (following.can_join() and turn.can_join()):
             self._wait(turn, first=True)
@@ -223,7 +226,7 @@ class TurnQueue:
     # Running.
 
     def start_next(self) -> None:
-        """Begin the turn that waits longest, unless one runs."""
+        """Start the turn that has waited longest, unless one runs."""
         while self.running is None and self.waiting:
             self._begin(self.waiting.popleft())
 
@@ -254,7 +257,7 @@ class TurnQueue:
         turn.io_task = turn.task.spawn(seconds, self._record_start(turn))
 
     def _record_start(self, turn: Turn) -> Reply[None] | None:
-        """What settles when it is kept that the turn runs; None if that is kept nowhere."""
+        """Journal that the turn runs; settles once committed. None without a store."""
         journal = self._state.journal
         if journal is None:
             return None
@@ -264,12 +267,12 @@ class TurnQueue:
         return recorded
 
     def _checkpoint_writer(self, turn: Turn) -> WriteCheckpoint | None:
-        """Writes down what is known of the turn now; for the task to use."""
+        """A function with which the task writes a checkpoint of the turn."""
         journal = self._state.journal
         return None if journal is None else lambda: journal.checkpoint(turn.checkpoint())
 
     def apply_compression(self, ready: CompressionReady) -> None:
-        """Put a running turn's own compression in place and reply with what it may send now."""
+        """Apply a running turn's own compression and reply with the zones to send."""
         turn = self.running
         if turn is None or turn.id != ready.turn_id:
             ready.reply.set_error(TurnCancelled("the turn has ended"))
@@ -282,7 +285,7 @@ class TurnQueue:
         ready.reply.set(self._state.zones_before(turn.after))
 
     def store_round(self, round: RoundFinished) -> None:
-        """Store a round of a running turn, and reply with what the next request says."""
+        """Store a round of a running turn, and reply with the zones of the next request."""
         turn = self.running
         if turn is None or turn.id != round.turn_id:
             round.reply.set_error(TurnCancelled("the turn has ended"))
@@ -309,7 +312,7 @@ class TurnQueue:
         return RoundStored(zones, turn.stored_ids, messages)
 
     def _take_joining(self, turn: Turn) -> tuple[TurnMessage, ...]:
-        """What the turns at hand say that want to join this one, which answers them too."""
+        """Take the messages of the waiting turns that join this one."""
         said: tuple[TurnMessage, ...] = ()
         while self.waiting and self.waiting[0].can_join():
             joining = self.waiting.popleft()
@@ -322,7 +325,7 @@ class TurnQueue:
     # Ending.
 
     def finish(self, report: TurnFinished) -> Turn | None:
-        """Take in a task's end and return its turn; None for one that has ended before.
+        """Handle the end of a task and return its turn; None if it has ended before.
 
         `start_next` begins the next one.
         """
@@ -359,7 +362,7 @@ class TurnQueue:
     def _store(
         self, turn: Turn, heard: Sequence[TurnMessage], ends_with: Completion | None = None
     ) -> tuple[TurnMessage, ...]:
-        """Store what the turn said and heard since; returns what it heard as it was stored.
+        """Store the turn's remaining messages; returns the results as stored.
 
         `ends_with` is the answer that ends the turn.
         """
@@ -396,7 +399,7 @@ class TurnQueue:
             self._fail(turn, error, partial_message=kept)
 
     def _keep_partial(self, turn: Turn) -> Message | None:
-        """Keep what had arrived of a turn that didn't get to its end, if it may be kept."""
+        """Keep the partial answer of an aborted turn, if its policy says so."""
         checkpoint = turn.checkpoint()
         if checkpoint.answer is None:
             return None
@@ -406,7 +409,7 @@ class TurnQueue:
         (kept, *_) = self._store(turn, to_turn_messages(arrived))
         comparison = turn.task.comparison if turn.task else None
         if comparison is not None:
-            self.cache_tracker.remember(comparison.answered(Usage(), stored=True))
+            self.cache_tracker.remember(comparison.to_sent_request(Usage(), stored=True))
         return kept.message
 
     def _fail(
@@ -449,14 +452,14 @@ class TurnQueue:
         return False
 
     def cancel_asked(self, asked: object) -> None:
-        """Cancel the turn that was begun by this message or has this id."""
+        """Cancel the turn that this message started, or that has this id."""
         for turn in (self.running, *self.waiting):
             if turn is not None and (turn.request.ask is asked or turn.id == asked):
                 self.cancel(turn.id, TurnCancelled("nobody waits for the turn any more"))
                 return
 
     def time_out(self, turn_id: str) -> None:
-        """The deadline of this turn has passed."""
+        """Fail a turn whose deadline has passed."""
         for turn in (self.running, *self.waiting):
             if turn is not None and turn.id == turn_id:
                 seconds = turn.options.timeout
@@ -473,7 +476,7 @@ class TurnQueue:
         io_loop().call_later(_GRACE, lambda: post(late))
 
     def close(self, error: BaseException) -> None:
-        """End everything now: the conversation stops."""
+        """Cancel everything: the conversation stops."""
         waiting, self.waiting = self.waiting, deque()
         turn = self.running
         if turn is not None:
@@ -483,7 +486,7 @@ class TurnQueue:
             self._fail(turn, error)
 
     def drop(self, error: BaseException) -> None:
-        """End everything without a trace: what is in memory is not what is kept."""
+        """Drop every turn without storing anything: memory and store differ."""
         waiting, self.waiting = self.waiting, deque()
         running, self.running = self.running, None
         for turn in (running, *waiting):
@@ -493,7 +496,7 @@ class TurnQueue:
 
 
 def _with_answer(error: BaseException | None, completion: Completion) -> BaseException | None:
-    """The error, with the answer that it kept from being stored: it was paid for."""
+    """The error, with the paid answer that could not be stored."""
     if not isinstance(error, StoreError):
         return error
     own = copy.copy(error)  # other turns get the same one

@@ -1,4 +1,4 @@
-"""What runs a turn on the I/O loop: it makes the request fit, asks the model, answers its calls.
+"""Running a turn on the I/O loop: make the request fit, ask the model, answer its tool calls.
 
 The actor owns the conversation: the task posts to it what is to be stored, and goes on with the
 zones that come back.
@@ -71,7 +71,7 @@ WriteCheckpoint = Callable[[], Awaitable[None] | None]
 
 
 class TurnTask:
-    """One turn at work. All but `run` may be read by the actor while it runs."""
+    """A running turn. The actor may read everything but `run` meanwhile."""
 
     def __init__(
         self,
@@ -98,6 +98,8 @@ class TurnTask:
         self._deadline = 0.0
         self._pending: tuple[TurnMessage, ...] = request.messages
         """What the turn says and has not stored yet."""
+        self._outgoing = request.outgoing
+        """What is sent in its place, until the first round is over."""
         self._stored_ids: frozenset[str] = frozenset()
         self._opening_ids = _user_ids(request.messages)
         """Of the words that began the turn: they are sent until it ends."""
@@ -117,7 +119,7 @@ class TurnTask:
 
     @property
     def client(self) -> ModelClient:
-        """The model's client that the turn began with."""
+        """The model client that the turn started with."""
         return self._client
 
     @property
@@ -126,7 +128,7 @@ class TurnTask:
         return self._comparison
 
     def describe(self, turn: TurnCheckpoint) -> TurnCheckpoint:
-        """The checkpoint of the turn as the actor knows it, with what is known here. Any thread."""
+        """Complete the actor's checkpoint with what the task knows. From any thread."""
         calling = self._calling
         answer = calling.message if calling else self._accumulator.to_interrupted_message()
         return replace(
@@ -139,15 +141,16 @@ class TurnTask:
         )
 
     def begin_round(self, pending: tuple[TurnMessage, ...]) -> None:
-        """For the actor: the round is stored, and `pending` is said with the next request.
+        """The round is stored, and `pending` goes out with the next request. For the actor.
 
         Whoever ends the turn from now on must not store the round again.
         """
         self._pending, self._calling, self._results = pending, None, []
+        self._outgoing = None
         self._accumulator, self._overflows = StreamAccumulator(), 0
 
     def spawn(self, seconds: float, recorded: Reply[None] | None) -> IoTask:
-        """Start on the I/O loop, with so many seconds until the deadline.
+        """Start on the I/O loop; `seconds` until the deadline.
 
         Nothing is sent before `recorded` is settled: that it is kept that the turn runs.
         """
@@ -207,7 +210,7 @@ class TurnTask:
     # Rounds.
 
     async def _write_down(self) -> None:
-        """Before tools run: whoever finds the turn after a crash must know that they may have."""
+        """Write a checkpoint before tools run: a later owner must know that they may have."""
         if self._write_checkpoint is None:
             return
         written = self._write_checkpoint()
@@ -215,7 +218,7 @@ class TurnTask:
             await written
 
     def _result_sink(self, results: list[Message]) -> Callable[[Message], object]:
-        """Takes in results as long as these are the round's: a late one is none of the next's."""
+        """A callback for results of this round; late ones don't count for the next."""
 
         def take(result: Message) -> None:
             if not isinstance(cast("object", result), Message):
@@ -230,7 +233,7 @@ class TurnTask:
 
     async def _store_round(self, completion: Completion, answers: ToolRound) -> Zones:
         self._results = list(self._results)  # what comes late is not heard any more
-        asked = self._pending
+        asked = self._said()
         heard = [
             TurnMessage(from_message(message), message)
             for message in (completion.message, *answers.results)
@@ -239,8 +242,8 @@ class TurnTask:
         self._post(RoundFinished(self._turn_id, completion, heard, self._comparison, reply))
         stored = await reply
         if self._history is not None:
-            said = (*asked, *stored.messages)
-            zones = self._history = self._history.extend(each.record for each in said)
+            said = (*asked, *(each.record for each in stored.messages))
+            zones = self._history = self._history.extend(said)
         else:
             zones, self._stored_ids = stored.zones, stored.stored_ids
         if self._channel is not None:
@@ -282,7 +285,7 @@ class TurnTask:
         model.learn_usage(self._size, completion)
         if self._comparison is not None:
             stores = self._request.stores
-            last = self._comparison.answered(completion.usage, stored=stores)
+            last = self._comparison.to_sent_request(completion.usage, stored=stores)
             self._previous, self._compressed = PreviousRequest(last), False
 
     def _may_compress(self, model: BoundModel, error: BackendError) -> bool:
@@ -299,7 +302,7 @@ class TurnTask:
         return await model.stream(request, self._accumulator, emit, self._deadline)
 
     def _event_sink(self, channel: Channel) -> Callable[[StreamEvent], Awaitable[None]]:
-        """Hands events over; with a journal, writes checkpoints of what has arrived."""
+        """A callback that emits events and, with a journal, writes checkpoints of the answer."""
         write = self._write_checkpoint
         if write is None:
             return channel.put
@@ -322,7 +325,7 @@ class TurnTask:
         which stand behind it, or else the next request would not begin with this one.
         """
         scratch = scratch_records(model.options)
-        pending = tuple(said.record for said in self._pending)
+        pending = self._said()
         context = self._request.context
         if not context:
             return zones.extend(pending), scratch
@@ -333,6 +336,12 @@ class TurnTask:
             start -= 1
         own = zones.incremental.tail(start)
         return zones.truncate(start), (*context, *own, *pending, *scratch)
+
+    def _said(self) -> tuple[StoredMessage, ...]:
+        """The turn's own messages that are sent and not stored yet."""
+        if self._outgoing is not None:
+            return self._outgoing
+        return tuple(said.record for said in self._pending)
 
     def _compare(
         self, model: BoundModel, zones: Zones, trailing: tuple[StoredMessage, ...]
@@ -351,7 +360,7 @@ class TurnTask:
     # The window.
 
     async def _measure(self, model: BoundModel, zones: Zones) -> RequestSize:
-        whole = zones.extend(said.record for said in self._pending)
+        whole = zones.extend(self._said())
         for said in self._pending:
             model.count_known(said.record, said.message)
         passing = (*self._request.context, *scratch_records(model.options))
@@ -378,7 +387,7 @@ class TurnTask:
 
     async def _compress(self, model: BoundModel, zones: Zones, size: RequestSize) -> Zones:
         breakdown = size.breakdown
-        pending = size.counts.total([said.record for said in self._pending]) * size.factor
+        pending = size.counts.total(self._said()) * size.factor
         stored = breakdown.immutable + breakdown.compressed + breakdown.incremental - int(pending)
         room = breakdown.free + stored if breakdown.window else stored
         if not (len(zones.compressed) or len(zones.incremental)):
@@ -406,7 +415,7 @@ class TurnTask:
     async def _plan(
         self, model: BoundModel, zones: Zones, budget: int, room: int
     ) -> CompressionResult | None:
-        """What the turn's strategy makes of `zones`.
+        """Apply the turn's strategy to `zones`.
 
         Where nothing else is left, what was said last may go too if the turn says something
         itself: otherwise no turn could ever follow a group that leaves no room.

@@ -1,4 +1,4 @@
-"""Which ids a conversation holds, found without reading what lies packed."""
+"""The ids that a conversation holds, found without unpacking its messages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["MessageIds"]
 _id = attrgetter("id")
 
 _FEW = 64
-"""Up to this many messages an id is looked for one by one: a set would take more room."""
+"""Up to this many messages are searched one by one: a set would take more memory."""
 
 
 class MessageIds:
-    """The ids of some zones. Tell it of every change of them, before the next question."""
+    """The ids of some zones. It must be told of every change to them."""
 
     __slots__ = ("_hashes", "_ids", "_packed")
 
@@ -42,11 +42,11 @@ class MessageIds:
         return message_id in self._ids
 
     def forget(self) -> None:
-        """The zones are others."""
+        """Start over: the zones were replaced."""
         self._ids = None
 
     def update(self, removed: Iterable[StoredMessage], added: Iterable[StoredMessage]) -> None:
-        """These left the zones, and those came."""
+        """Some records left the zones, others were added."""
         if self._ids is not None:
             self._ids.difference_update(map(_id, removed))
             self._ids.update(map(_id, added))

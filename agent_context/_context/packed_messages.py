@@ -1,4 +1,4 @@
-"""Messages that lie packed until somebody reads them: how a long conversation wakes in no time.
+"""Messages that stay packed until they are read, so that a long conversation loads at once.
 
 A block packs up to 256 of them. A vector holds chunks of it as it holds any others, and reading one
 unpacks its block.

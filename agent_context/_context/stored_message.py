@@ -1,8 +1,8 @@
-"""A message at rest: its bytes, and the few facts that are asked of it all the time.
+"""A stored message: its bytes, and the few fields that are read all the time.
 
 A zone holds records, not `Message` objects: twenty messages of 200 characters take about 8 kB
 and the garbage collector never looks at them. The bytes are the message in chat-completions form
-without its id, so that a plain message goes into a request, a JSONL line and a store as it lies.
+without its id, so that a plain message is copied into a request, a JSONL line or a store as it is.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def pin(self) -> tuple[str, str] | None:
-        """Of a tool result that compressions leave alone: why, and what it is about.
+        """For a pinned tool result: why it is pinned, and its subject.
 
-        Read from the body, so that it costs no other record anything and no copy can lose it.
+        Read from the body, so that other records don't pay for it and no copy loses it.
         """
         # Canonical JSON escapes the quotes of a text, so this is the name of a field. It stands at
         # the end; a search from there is also the faster one where it is not.
@@ -68,7 +68,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def interim(self) -> bool:
-        """Of a tool result: whether the final one is still to come."""
+        """Whether this is an interim tool result, to be replaced by a final one."""
         # Searched first, as above; a field of an unknown field may have this name too.
         named = self.role is Role.TOOL and self.body.rfind(b'"interim":true') >= 0
         return named and self.fields().get("interim") is True
@@ -124,7 +124,7 @@ class StoredMessages(Sequence[Message]):
 
 
 def from_message(message: Message) -> StoredMessage:
-    """The message at rest. Raises `InvalidMessage` if its unknown fields aren't JSON."""
+    """Encode a message. Raises `InvalidMessage` if its unknown fields aren't JSON."""
     try:
         body = orjson.dumps(_fields(message))
         message.id.encode()  # a copy may have been given any id
@@ -143,7 +143,7 @@ def with_id(record: StoredMessage, message_id: MessageId) -> StoredMessage:
 
 
 def from_line(line: bytes) -> StoredMessage:
-    """What `Record.line()` wrote without tags, byte for byte. Anything else may raise anything."""
+    """Read what `StoredMessage.to_json_line` wrote without tags. Other input may raise anything."""
     fields: dict[str, Any] = orjson.loads(line)
     start = orjson.dumps({"id": fields["id"]})
     calls = tuple(call["id"] for call in fields.get("tool_calls", ()))
@@ -214,5 +214,8 @@ def _part(part: Part) -> dict[str, Any]:
 
 def _call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
+    inner = call.model_extra.get("function") if call.model_extra else None
+    if isinstance(inner, Mapping):
+        function = _with_extra(function, cast("Mapping[str, Any]", inner))
     fields = {"id": call.id, "type": "function", "function": function}
     return _with_extra(fields, call.model_extra)

@@ -10,7 +10,7 @@ __all__ = ["TokenBreakdown", "TokenCalibration"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBreakdown:
-    """What a request costs, part by part, in tokens."""
+    """The size of a request, part by part, in tokens."""
 
     immutable: int
     compressed: int
@@ -18,25 +18,25 @@ class TokenBreakdown:
     scratch: int
     tools: int
     instructions: int = 0
-    """What this request is told beside the immutable zone."""
+    """`SendOptions.instructions`, sent besides the immutable zone."""
     overhead: int = 0
-    """What any request costs beside its messages."""
+    """Fixed cost of any request, besides its messages."""
     reserve: int
-    """Kept free for the answer."""
+    """Reserved for the answer."""
     window: int
-    """What the model takes, input and output together; 0 if nobody knows that."""
+    """The model's window, input and output together; 0 if unknown."""
     exact: bool = False
     """Whether texts were counted in the model's own vocabulary."""
 
     @property
     def total(self) -> int:
-        """All that goes out; the reserve doesn't."""
+        """The whole request, without the reserve."""
         zones = self.immutable + self.compressed + self.incremental
         return zones + self.instructions + self.scratch + self.tools + self.overhead
 
     @property
     def free(self) -> int:
-        """What is left of the window beside the request and the reserve; below 0 it doesn't fit.
+        """What the request and the reserve leave of the window; negative if they don't fit.
 
         0 if the window isn't known.
         """

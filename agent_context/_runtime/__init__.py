@@ -3,18 +3,15 @@
 It knows nothing of conversations: any `pykka.Actor` can run on it.
 """
 
+from agent_context._runtime._pykka import find_actor
+from agent_context._runtime.actor import ErrorBoundary, PoolActor
 from agent_context._runtime.async_lock import FairAsyncLock
 from agent_context._runtime.delivery import SubscriberQueue
-from agent_context._runtime.finalizer import finalizer_thread
+from agent_context._runtime.event_loop import IoTask, IoThread, Timer, io_loop
+from agent_context._runtime.executor import finalizer_thread
 from agent_context._runtime.future import Deferred, Failure, Reply
-from agent_context._runtime.guarded import ErrorBoundary
-from agent_context._runtime.io import IoThread, Timer, io_loop
-from agent_context._runtime.jobs import IoTask
 from agent_context._runtime.mailbox import Mailbox, post
-from agent_context._runtime.pool import PoolActor
 from agent_context._runtime.reentrancy import in_scope, reentrancy_scope
-from agent_context._runtime.registry import find_actor
-from agent_context._runtime.thread import ThreadActor
 
 __all__ = [
     "Deferred",
@@ -27,7 +24,6 @@ __all__ = [
     "PoolActor",
     "Reply",
     "SubscriberQueue",
-    "ThreadActor",
     "Timer",
     "finalizer_thread",
     "find_actor",

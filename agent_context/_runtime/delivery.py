@@ -1,4 +1,4 @@
-"""Subscribers are called on threads of their own: a slow or broken one hurts nobody else."""
+"""Delivery of events to subscribers, on separate threads: a slow or broken one affects no other."""
 
 import logging
 from collections import deque
@@ -33,11 +33,11 @@ class _FlushMarker(Reply[None]):
 
 
 class SubscriberQueue(Generic[E]):
-    """Brings events to one callback: in order, one at a time, never in the producer's thread.
+    """Delivers events to one callback: in order, one at a time, never in the producer's thread.
 
     A callback that raises is logged and gets the next event. A subscriber that falls `capacity`
     events behind is closed, which is logged and told to `on_drop` with the number of events it
-    will not get. The callback runs `inside(key)`, if there is a key.
+    will not get. The callback runs in `reentrancy_scope(key)`, if there is a key.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SubscriberQueue(Generic[E]):
             self._drop(dropped)
 
     def close(self) -> None:
-        """Bring no more events, not even those that wait; one that is under way is finished."""
+        """Deliver no more events, not even queued ones; one in progress is finished."""
         with self._lock:
             self._closed = True
             forgotten, self._queue = self._queue, deque()
@@ -85,7 +85,7 @@ class SubscriberQueue(Generic[E]):
                 each.set_error(Timeout("closed"))
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until the callback has had all that was put; False if it took longer."""
+        """Wait until the callback has had every event queued so far; False on timeout."""
         if in_scope(self):
             raise DeadlockError("a flush from inside the callback would wait for itself")
         try:
@@ -95,7 +95,7 @@ class SubscriberQueue(Generic[E]):
         return True
 
     def mark(self) -> Reply[None]:
-        """What is settled when the callback has had all that was put before."""
+        """A future that settles when the callback has had every event queued so far."""
         mark = _FlushMarker()
         with self._lock:
             if self._closed:

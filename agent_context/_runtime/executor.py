@@ -1,4 +1,6 @@
-"""Threads that run short jobs in order, and make room when one of them is stuck."""
+"""A thread pool for short jobs, which grows while some of its threads are stuck."""
+
+from __future__ import annotations
 
 import logging
 import time
@@ -8,10 +10,11 @@ from itertools import count
 from queue import SimpleQueue
 from threading import Lock, Thread, local
 
-from agent_context._runtime.fork_safety import ProcessToken, forked_process_error
+from agent_context._runtime.fork_safety import ForkLocal, ProcessToken, forked_process_error
 from agent_context.errors import DeadlockError
 
 logger = logging.getLogger(__name__)
+
 
 Task = Callable[[], object]
 
@@ -24,12 +27,12 @@ _thread = _Thread()
 
 
 def blocking_section() -> AbstractContextManager[None]:
-    """Wrap a wait with it: a worker lends its place meanwhile, an event loop refuses to wait."""
+    """Wrap a blocking wait: a worker lends its slot meanwhile; on an event loop it raises."""
     return _thread.blocking()
 
 
 def forbid_blocking() -> None:
-    """Make every `blocking()` wait on this thread raise `DeadlockError`."""
+    """Make every `blocking_section()` on this thread raise `DeadlockError`."""
     _thread.blocking = _refuse
 
 
@@ -48,7 +51,7 @@ class _Worker:
 class ElasticExecutor:
     """`size` daemon threads, started when first needed.
 
-    A worker that waits in `blocking()`, or that has been at one job for `patience` seconds, does
+    A worker that waits in `blocking_section()`, or has run one job for `patience` seconds, does
     not count: another takes its place, up to `cap` threads. Up to `keep` stay when it comes back.
     """
 
@@ -171,3 +174,24 @@ class ElasticExecutor:
         latest = time.monotonic() - self._patience
         with self._lock:
             return [w for w in self._threads if not w.lent and 0.0 < w.busy_since < latest]
+
+
+class Finalizer:
+    """A daemon thread that makes the calls. To be had before it is needed: it can't start there."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        Thread(target=self._run, name="agent-context-finalizer", daemon=True).start()
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._calls.put(function)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._calls.get()()
+            except Exception:
+                logger.exception("A call from a finalizer failed")
+
+
+finalizer_thread = ForkLocal(Finalizer)

@@ -1,4 +1,4 @@
-"""The answer to an ask: a light pykka future that can be awaited, watched and chained."""
+"""The reply to an ask: a light pykka future that can be awaited, observed and chained."""
 
 import asyncio
 import logging
@@ -78,7 +78,7 @@ class Reply(Future[T]):
         return self._state >= _DONE
 
     def error(self) -> BaseException | None:
-        """What it failed with; None if it did not, or is not settled."""
+        """Its exception; None if it succeeded or isn't settled."""
         return self._failure[0] if self._failure is not None else None
 
     def get(self, *, timeout: float | None = None) -> T:
@@ -91,10 +91,10 @@ class Reply(Future[T]):
         return self._outcome()
 
     def set(self, value: T | Failure | Deferred | None = None) -> None:
-        """Settle with a value, or as a `Failed` or `Later` says.
+        """Settle with a value, or as a `Failure` or `Deferred` says.
 
-        Raises `queue.Full` the second time, but never after `set_error`: who gave up on the
-        answer must not hurt the one who gives it.
+        Raises `queue.Full` the second time, but never after `set_error`: giving up on an answer
+        must not harm whoever gives it.
         """
         if isinstance(value, Deferred):
             self._promise(value.reply)

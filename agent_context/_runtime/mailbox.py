@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pykka import ActorDeadError, ActorRef
 
+from agent_context._runtime._pykka import ActorStop, Envelope
 from agent_context._runtime.fork_safety import ProcessToken, forked_process_error
 from agent_context._runtime.future import Reply
-from agent_context._runtime.internals import ActorStop, Envelope
 from agent_context.errors import MailboxFull
 
 CAPACITY: Final = 10_000
@@ -45,7 +45,7 @@ class Mailbox(ABC):
             _refuse(envelope)
 
     def post(self, envelope: Envelope[Any], /) -> bool:
-        """Put past the bound; False if nobody will read it."""
+        """Queue a message whatever the bound; False if the actor is gone."""
         return self._home is ProcessToken.current and self._offer(envelope, _UNBOUNDED)
 
     def empty(self) -> bool:
@@ -56,7 +56,7 @@ class Mailbox(ABC):
         return self._current is not None and self._current.reply_to is not None
 
     def stop_unless_pending(self, *kinds: type) -> bool:
-        """Stop the actor, unless such messages wait; who comes later is refused, unread."""
+        """Stop the actor unless such messages wait; later ones are refused."""
         with self._lock:
             waiting = self._messages or deque()
             if not self._open or any(isinstance(each.message, kinds) for each in waiting):
@@ -68,7 +68,7 @@ class Mailbox(ABC):
         return True
 
     def drain(self, *kinds: type) -> list[Envelope[Any]]:
-        """Take no more messages, and give up such ones, unread."""
+        """Accept no more messages, and hand back such ones unread."""
         with self._lock:
             self._open = False
             waiting = self._messages or deque()
@@ -106,7 +106,7 @@ class Mailbox(ABC):
 
 
 def post(actor_ref: ActorRef[Any], message: object) -> bool:
-    """Tell past the bound and without raising; False if the actor is gone.
+    """Queue a message for an actor, whatever the bound; False if the actor is gone.
 
     For what must arrive whatever the load, such as the end of a turn. It keeps its place in the
     order. True says that the message waits, not that it will be handled: the actor may stop.

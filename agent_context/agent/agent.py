@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
-from asyncio import to_thread
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, cast, overload
+from types import TracebackType
+from typing import Any, Literal, Self, cast, overload
 
-from agent_context._actor.actor import AgentContext
-from agent_context._runtime import finalizer_thread
 from agent_context._validation import check_type
 from agent_context.agent.background import BackgroundTasks
-from agent_context.agent.persistence import (
-    StoreResults,
-    calls_started,
-    get_or_create_session,
-    load_state,
-    mark_calls_started,
-    save_state,
-)
+from agent_context.agent.conversations import ConversationSource, SessionConversations
 from agent_context.agent.request_builder import AnyCounter, RequestBuilder
 from agent_context.agent.run import HAS_TRUNCATED_RESULTS, Run, RunRequest
 from agent_context.agent.stream import AgentStream, UpdateSink
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
-from agent_context.errors import InvalidOptions, UsageError
-from agent_context.messages import Message, ToolCall, new_id
+from agent_context.errors import UsageError
+from agent_context.messages import Message, ToolCall
 from agent_context.options import SendOptions
-from agent_context.protocol import FromJsonl, IsEmpty, UseBackend
 from agent_context.providers.chain import (
     AfterRunOrder,
     OnProviderError,
@@ -40,7 +29,6 @@ from agent_context.providers.compression import AnyStrategy
 from agent_context.providers.history import InMemoryHistoryProvider
 from agent_context.providers.provider import ContextProvider
 from agent_context.providers.response import AgentResponse
-from agent_context.ref import ContextRef
 from agent_context.sessions.session import AgentSession
 from agent_context.stores.store import Store
 from agent_context.tools import (
@@ -55,18 +43,6 @@ from agent_context.tools import (
 from agent_context.tools.merge import ToolConflict
 
 __all__ = ["Agent", "RunInput"]
-
-
-class ConversationSource(Protocol):
-    """What gives out the conversations of a store; a `Host` does."""
-
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def backend(self) -> ContextBackend | None: ...
-
-    async def aget(self, conversation_id: str, /) -> ContextRef: ...
 
 
 _One = str | Message | Mapping[str, Any]
@@ -149,9 +125,9 @@ class Agent:
         )
         self.background = BackgroundTasks()
         self.max_rounds = max_rounds
-        self._compression = compression
-        self._store = _resolve_store(client, store, host, compression)
-        self._host = host
+        self.conversations = SessionConversations(
+            client, self.options, compression=compression, store=store, host=host
+        )
         self._waits = on_provider_error == "raise"
         self._approve = approve
         self._limits = limits
@@ -175,9 +151,7 @@ class Agent:
         With a store a conversation has one session, whoever asks for it and however often, as long
         as somebody holds it.
         """
-        if self._store is None:
-            return AgentSession(session_id)
-        return get_or_create_session(self._store, new_id() if session_id is None else session_id)
+        return self.conversations.create_session(session_id)
 
     @overload
     def run(
@@ -279,83 +253,36 @@ class Agent:
         else:
             await self.background.wait_idle()
 
-    async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef:
-        """The conversation of a session, which is started if need be.
+    async def close(self, *, timeout: float = 30.0) -> None:
+        """`drain`, then end the conversations of all sessions and wait until they are kept.
 
-        `alone`: nobody holds the session but its one run, so it is not kept.
+        Call it before `store.close()`; a run after it raises `UsageError`. Conversations of a host
+        are the host's. Raises `TimeoutError` after so many seconds.
         """
-        conversation = session.conversation
-        kept = self._store is not None and not alone
-        if conversation is None or (kept and not conversation.actor_ref.is_alive()):
-            conversation = await (
-                self._open_stored(session) if kept else self._start_unstored(session)
-            )
-        elif session.backend is not self.client:
-            await conversation.aask(UseBackend(self.client, self.options))
-        session.conversation, session.backend = conversation, self.client
-        return conversation
+        async with asyncio.timeout(timeout):
+            await self.drain()
+            await self.conversations.close(timeout)
 
-    async def _start_unstored(self, session: AgentSession) -> ContextRef:
-        return await self._import_earlier(session, self._start(session))
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def _open_stored(self, session: AgentSession) -> ContextRef:
-        """The conversation that the store knows, with what providers remember of it."""
-        if self._host is not None:
-            conversation = await self._host.aget(session.session_id)
-        else:
-            conversation = await to_thread(self._start, session, self._store)
-        if self._store is not None:
-            await load_state(self._store, session)
-        return await self._import_earlier(session, conversation)
-
-    def _start(self, session: AgentSession, store: Store | None = None) -> ContextRef:
-        conversation = AgentContext.start(
-            self.client,
-            options=self.options,
-            compression=self._compression,
-            id=session.session_id,
-            store=store,
-        )
-        # It ends with its session, in no hurry: a finalizer must not wait.
-        ends = weakref.finalize(session, finalizer_thread().call_soon, partial(_stop, conversation))
-        ends.atexit = False
-        return conversation
-
-    async def _import_earlier(self, session: AgentSession, conversation: ContextRef) -> ContextRef:
-        """With what the session was told in another life."""
-        empty = await conversation.aask(IsEmpty())
-        if session.imported_jsonl and empty:
-            await conversation.aask(FromJsonl(session.imported_jsonl))
-        return conversation
-
-    async def remember(self, session: AgentSession) -> None:
-        """Keep what providers want to know in later runs, if there is a store for it."""
-        if self._store is not None:
-            await save_state(self._store, session)
-
-    async def calls_started(self, session: AgentSession, answer: Message) -> bool:
-        """Whether calls of an answer that waited were begun in a run that a crash cut short."""
-        return self._store is not None and await calls_started(
-            self._store, session.session_id, answer
-        )
-
-    async def mark_calls_started(self, session: AgentSession, answer: Message) -> None:
-        """Keep that they are begun, if there is a store for it."""
-        if self._store is not None:
-            await mark_calls_started(self._store, session.session_id, answer)
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
 
     def toolbox(
         self,
         tools: Sequence[Tool],
         session: AgentSession,
         *,
-        alone: bool,
+        keeper: ToolResultStore,
         progress: Callable[[ToolCall, str], object],
     ) -> Toolbox:
         """What runs the calls of a run."""
-        keeper: ToolResultStore = session.tool_results
-        if self._store is not None and not alone:
-            keeper = StoreResults(self._store, session.session_id)
         return Toolbox(
             tools,
             limits=self._limits,
@@ -374,26 +301,6 @@ def _add_default_history(providers: Sequence[ContextProvider]) -> Sequence[Conte
     return (InMemoryHistoryProvider("conversation"), *providers)
 
 
-def _resolve_store(
-    client: ContextBackend,
-    store: Store | None,
-    host: ConversationSource | None,
-    compression: Strategy | None,
-) -> Store | None:
-    if host is None:
-        return store
-    if store is not None:
-        raise InvalidOptions("store: the host has one, which keeps its conversations: drop this")
-    if compression is not None:
-        raise InvalidOptions("compression: the host's conversations have the host's: give it there")
-    if host.backend is not None and host.backend is not client:
-        raise InvalidOptions(
-            f"host: its conversations talk to another {host.backend.vendor} backend than client: "
-            "make the host and the agent with the same one"
-        )
-    return host.store
-
-
 def _as_items(said: RunInput) -> Iterable[_One]:
     return (cast("_One", said),) if isinstance(said, str | Message | Mapping) else said
 
@@ -402,7 +309,3 @@ def _to_message(said: _One) -> Message:
     if isinstance(said, Message):
         return said
     return Message.user(said) if isinstance(said, str) else Message.from_dict(said)
-
-
-def _stop(conversation: ContextRef) -> None:
-    conversation.actor_ref.stop(block=False)

@@ -9,9 +9,11 @@ from typing import Final, cast
 import orjson
 from msgspec import Struct
 
+from agent_context._validation import check_callback
 from agent_context.agent.turn import Request
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
+from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, Role
 from agent_context.options import SendOptions
 from agent_context.providers.compression import AnyStrategy, TokenCounter, compress, input_budget
@@ -43,6 +45,10 @@ class RequestBuilder(Struct, frozen=True, kw_only=True):
     strategy: AnyStrategy | None = None
     counter: AnyCounter | None = None
 
+    def __post_init__(self) -> None:
+        if self.counter is not None:
+            check_callback("token_counter", getattr(self.counter, "count_tokens", self.counter))
+
     def merge_tools(self, context: SessionContext, of_run: Sequence[Tool]) -> tuple[Tool, ...]:
         """The agent's tools, those of the run, and those of the providers, in this order."""
         own = ToolSource("the agent", (*self.tools, *context.options.tools))
@@ -67,16 +73,23 @@ class RequestBuilder(Struct, frozen=True, kw_only=True):
         before: Sequence[Message] = ChainedMessages(context.prior_messages or (), resumed[1:])
         before = before if history is None else history
         sent = ChainedMessages(system, before, extra, context.input_messages)
+        outgoing: Sequence[Message] | None = None
         if (smaller := await self._compress(sent, before, extra, options, context)) is not None:
-            history, extra = smaller, []
-            sent = ChainedMessages(system, smaller, context.input_messages)
+            outgoing = _own_messages(smaller, context.input_messages)
+            own = {message.id for message in outgoing}
+            history, extra = [said for said in smaller if said.id not in own], []
+            sent = ChainedMessages(system, history, outgoing)
         session.sent_history = history
         session.touch_request_hash(
             sent, tools=tools, fields=options.model_dump(include=_HEAD, exclude_defaults=True)
         )
         context.request_messages = sent
         return Request(
-            options=options, messages=tuple(context.input_messages), context=extra, history=history
+            options=options,
+            messages=tuple(context.input_messages),
+            context=extra,
+            history=history,
+            outgoing=outgoing,
         )
 
     async def _compress(
@@ -91,17 +104,19 @@ class RequestBuilder(Struct, frozen=True, kw_only=True):
 
         Only what goes out changes. If the strategy fails, everything goes out as it is.
         """
-        budget = input_budget(self.client, options)
-        if self.strategy is None or self.counter is None or budget is None:
+        if self.strategy is None or self.counter is None:
             return None
-        taken = self._count([*sent, *_tools_as_message(options.tools)])
-        if taken <= budget:
-            return None
-        what, room = list(sent), budget
-        if isinstance(self.strategy, Strategy):
-            what = [*before, *extra]
-            room = max(0, budget - (taken - self._count(what)))
         try:
+            budget = input_budget(self.client, options)
+            if budget is None:
+                return None
+            taken = self._count([*sent, *_tools_as_message(options.tools)])
+            if taken <= budget:
+                return None
+            what, room = list(sent), budget
+            if isinstance(self.strategy, Strategy):
+                what = [*before, *extra]
+                room = max(0, budget - (taken - self._count(what)))
             smaller = await compress(
                 self.strategy, what, budget=room, counter=self.counter, backend=self.client,
                 options=options,
@@ -110,12 +125,20 @@ class RequestBuilder(Struct, frozen=True, kw_only=True):
             logger.warning("compression failed; the messages go out as they are", exc_info=error)
             context.diagnostics.append(Diagnostic("compression", "compress", str(error), error))
             return None
-        own = {message.id for message in context.input_messages}
-        return [said for said in smaller if said.role is not Role.SYSTEM and said.id not in own]
+        return [said for said in smaller if said.role is not Role.SYSTEM]
 
     def _count(self, messages: Sequence[Message]) -> int:
         count = getattr(self.counter, "count_tokens", self.counter)
-        return cast("Callable[[Sequence[Message]], int]", count)(messages)
+        tokens = cast("Callable[[Sequence[Message]], object]", count)(messages)
+        if isinstance(tokens, int | float):
+            return int(tokens)
+        raise InvalidOptions(f"token_counter: a number expected, not {type(tokens).__name__}")
+
+
+def _own_messages(smaller: Sequence[Message], said: Sequence[Message]) -> list[Message]:
+    """The caller's messages as the strategy left them; what it left out is sent all the same."""
+    left = {message.id: message for message in smaller}
+    return [left.get(message.id, message) for message in said]
 
 
 def _merge_options(context: SessionContext, tools: Sequence[Tool]) -> SendOptions:

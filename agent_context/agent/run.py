@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, cast
 
 from agent_context._actor import checkpoint
 from agent_context.agent.background import BackgroundTasks
+from agent_context.agent.conversations import SessionConversations
 from agent_context.agent.request_builder import RequestBuilder
 from agent_context.agent.stream import AgentUpdate, RunUpdates, UpdateSink
 from agent_context.agent.structured_output import request_structured_output, retry_request
@@ -33,13 +34,18 @@ from agent_context.providers.context import SessionContext
 from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.ref import ContextRef
 from agent_context.sessions.lazy_messages import ConversationMessages
+from agent_context.sessions.pending_calls import (
+    forget_pending,
+    last_open_tool_calls,
+    note_pending,
+    recall_decisions,
+)
 from agent_context.sessions.session import AgentSession
 from agent_context.structured_output import parse_output
 from agent_context.tools import ApprovalDecision, Tool, Toolbox, ToolRunResult
 from agent_context.tools.approval import distinct_ids
 from agent_context.tools.loop import ToolLoopRunner
-from agent_context.tools.result_store import READ_RESULT_TOOL
-from agent_context.wire.lenient_json import as_mapping
+from agent_context.tools.result_store import READ_RESULT_TOOL, ToolResultStore
 
 __all__ = [
     "HAS_TRUNCATED_RESULTS",
@@ -48,17 +54,12 @@ __all__ = [
     "RunServices",
     "check_decisions",
     "close_calls",
-    "last_open_tool_calls",
 ]
 
 logger = logging.getLogger(__name__)
 
 HAS_TRUNCATED_RESULTS: Final = "shortened_tool_results"
 """In a session's state: some tool result was cut, so the tool that reads on is offered."""
-
-
-_DECIDED: Final = "tool_approvals"
-"""In a session's state: the answer whose calls wait, and what was decided on some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,23 +83,16 @@ class RunServices(Protocol):
 
     chain: ProviderChain
     requests: RequestBuilder
+    conversations: SessionConversations
     background: BackgroundTasks
     max_rounds: int
-
-    async def conversation_of(self, session: AgentSession, *, alone: bool) -> ContextRef: ...
-
-    async def remember(self, session: AgentSession) -> None: ...
-
-    async def calls_started(self, session: AgentSession, answer: Message) -> bool: ...
-
-    async def mark_calls_started(self, session: AgentSession, answer: Message) -> None: ...
 
     def toolbox(
         self,
         tools: Sequence[Tool],
         session: AgentSession,
         *,
-        alone: bool,
+        keeper: ToolResultStore,
         progress: Callable[[ToolCall, str], object],
     ) -> Toolbox: ...
 
@@ -115,6 +109,7 @@ class Run:
         self._streams = emit is not None
         self._session = asked.session or AgentSession()
         self._alone = asked.session is None
+        self._records = agent.conversations.records_of(self._session, alone=self._alone)
         self._turn: Turn | None = None
         self._last: str | None = None
         """The id of the last message that the conversation held when the run began."""
@@ -165,7 +160,7 @@ class Run:
 
     async def _respond(self) -> AgentResponse:
         agent, session, context = self._agent, self._session, self._context
-        conversation = await agent.conversation_of(session, alone=self._alone)
+        conversation = await agent.conversations.open(session, alone=self._alone)
         session.touch_request_hash(context.input_messages)
         context.prior_messages = before = await session.load_prior_messages()
         self._last = before[-1].id if before else None
@@ -174,7 +169,8 @@ class Run:
         self._rename_known(before)
         await agent.chain.before(agent, session, context)
         tools = agent.requests.merge_tools(context, self._asked.tools)
-        toolbox = agent.toolbox(tools, session, alone=self._alone, progress=self._updates.report)
+        keeper = self._records or session.tool_results
+        toolbox = agent.toolbox(tools, session, keeper=keeper, progress=self._updates.report)
         if waiting is not None:
             pending = await self._resume(conversation, toolbox, waiting)
             if pending:
@@ -210,6 +206,8 @@ class Run:
         if any(offered.name == READ_RESULT_TOOL for offered in toolbox.tools):
             # Later runs offer it too: what was shortened is still in the history.
             self._session.state[HAS_TRUNCATED_RESULTS] = True
+        if loop.pending:
+            note_pending(self._session.state, completion.message, loop.pending, {})
         return completion, loop.pending
 
     def _unkept_answer(self, error: StoreError) -> Completion:
@@ -255,8 +253,9 @@ class Run:
     ) -> Sequence[ToolCall]:
         """Go on with the calls that an earlier run left open; returns those that still wait."""
         context, calls = self._context, waiting.tool_calls
-        begun = await self._agent.calls_started(self._session, waiting)
-        decisions = self._all_decisions(waiting)
+        begun = self._records is not None and await self._records.calls_started(waiting)
+        earlier = recall_decisions(self._session.state, waiting)
+        decisions = {**earlier, **self._asked.approvals}
         given = [said for said in context.input_messages if said.role is Role.TOOL]
         if given:
             context.input_messages[:] = [m for m in context.input_messages if m not in given]
@@ -264,22 +263,15 @@ class Run:
             self._updates.start_calls(calls)
             outcome = await self._run_pending_calls(conversation, toolbox, waiting, decisions)
             if outcome.pending:
-                self._session.state[_DECIDED] = {"answer": waiting.id, "decisions": decisions}
+                note_pending(self._session.state, waiting, outcome.pending, decisions)
                 return outcome.pending
             given = list(outcome.results)
         results = close_calls(calls, given, begun=begun)
         await conversation.aask(Extend(results))
-        self._session.state.pop(_DECIDED, None)
+        forget_pending(self._session.state)
         self._said = [waiting, *results]
         self._updates.end_calls(results)
         return ()
-
-    def _all_decisions(self, waiting: Message) -> dict[str, ApprovalDecision]:
-        """What was decided on the calls of this answer, in earlier runs and now."""
-        kept = as_mapping(self._session.state.get(_DECIDED))
-        if kept.get("answer") != waiting.id:
-            return dict(self._asked.approvals)
-        return {**as_mapping(kept, "decisions"), **self._asked.approvals}
 
     async def _run_pending_calls(
         self,
@@ -290,7 +282,8 @@ class Run:
     ) -> ToolRunResult:
         """What becomes of calls that waited. That they are begun is kept before the first runs."""
         done: list[Message] = []
-        begin = partial(self._agent.mark_calls_started, self._session, waiting)
+        records = self._records
+        begin = None if records is None else partial(records.mark_calls_started, waiting)
         try:
             return await toolbox.resume(
                 waiting.tool_calls, decisions, done=done.append, begin=begin
@@ -338,8 +331,8 @@ class Run:
         try:
             await self._agent.chain.after(self._agent, self._session, self._context)
         finally:
-            if not self._alone and self._session.conversation is not None:
-                await self._agent.remember(self._session)
+            if self._records is not None and self._session.conversation is not None:
+                await self._records.save_state()
 
     async def _load_partial(self) -> AgentResponse | None:
         """What the conversation kept of a run that failed; None if that is nothing."""
@@ -361,20 +354,6 @@ class Run:
 
 _NOBODY_ALLOWED = "The call was not carried out: nobody allowed it, and the conversation went on."
 _CUT_SHORT = "[interrupted] The run was cut short: whether the call had an effect is not known."
-
-
-def last_open_tool_calls(messages: Sequence[Message]) -> Message | None:
-    """The answer whose calls are the last thing that happened, if not all have a result."""
-    results: set[str | None] = set()
-    for message in reversed(messages):
-        if message.role is Role.TOOL:
-            results.add(message.tool_call_id)
-        elif message.role is Role.ASSISTANT and message.tool_calls:
-            open_ones = {call.id for call in message.tool_calls} - results
-            return message if open_ones else None
-        else:
-            return None
-    return None
 
 
 def check_decisions(decisions: Mapping[str, object], answer: Message | None) -> None:

@@ -29,6 +29,7 @@ class Request(Struct, frozen=True, kw_only=True):
     messages: Sequence[Message] = ()
     context: Sequence[Message] = ()
     history: Sequence[Message] | None = None
+    outgoing: Sequence[Message] | None = None
 
 
 class Turn:
@@ -46,6 +47,7 @@ class Turn:
             messages=request.messages,
             context=request.context,
             history=request.history,
+            outgoing=request.outgoing,
             loop=loop,
         )
         try:
@@ -66,6 +68,7 @@ class Turn:
             messages=request.messages,
             context=request.context,
             history=request.history,
+            outgoing=request.outgoing,
             loop=loop,
         )
         self._stream = await self._conversation.aask(send)

@@ -1,7 +1,7 @@
 """Making a history smaller without losing or orphaning anything.
 
-A strategy plans, purely; `run` carries a plan out beside the conversation, and the conversation
-swaps the result in if what the plan was made for is still there.
+A strategy is a pure plan. It is carried out beside the conversation, which applies the result if
+the messages that the plan was made for haven't changed.
 """
 
 from agent_context.compression.pinning import pin

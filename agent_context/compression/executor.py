@@ -1,7 +1,7 @@
-"""Carrying out a compression: plan, ask the model if need be, validate, and say what to swap in.
+"""Carrying out a compression: plan, ask the model if needed, validate, and return the replacement.
 
-Nothing here changes a conversation. What comes out is a `Compaction` that fits onto the zones it
-was made from and onto all that only added to them since.
+Nothing here changes a conversation. The result is a `CompressionResult`, which applies to the zones
+that it was made from, and to any that only had messages added since.
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
 
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import StoredMessage
 from agent_context._context.tool_call_groups import legal_cuts
 from agent_context._context.zones import Zones
 from agent_context._runtime import io_loop
+from agent_context._runtime.executor import ElasticExecutor
+from agent_context._runtime.fork_safety import ForkLocal
 from agent_context.compression.hook import CompressionHook, apply_hook
 from agent_context.compression.report import CompressionReport, ZoneTokens
 from agent_context.compression.strategy import CompressionPlan, PlanningView, Strategy
 from agent_context.compression.summarizer import Summarizer, SummaryRejected
 from agent_context.errors import CompressionError
 from agent_context.messages import MessageId, Usage
+from agent_context.tools.offload import in_thread
 
-__all__ = ["CompressionExecutor", "CompressionResult"]
+__all__ = ["CompressionExecutor", "CompressionResult", "plan_step"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,17 +37,17 @@ class CompressionResult:
     """A smaller form of some zones."""
 
     base: Zones
-    """What it was made from."""
+    """The zones that it was made from."""
     upto: int
     """How many of the oldest incremental messages of `base` it read."""
     compressed: PersistentVector
     kept: tuple[StoredMessage, ...]
-    """What stands in the place of those messages."""
+    """What replaces those messages."""
     summary: StoredMessage | None
     report: CompressionReport
 
     def apply_to(self, zones: Zones) -> Zones | None:
-        """`zones` with this swapped in; None if what it was made from is not there any more."""
+        """`zones` with this applied; None if the messages that it was made from have changed."""
         base = self.base
         unchanged = zones.compressed is base.compressed and zones.immutable is base.immutable
         if not unchanged or not zones.incremental.shares_prefix(base.incremental, self.upto):
@@ -53,16 +58,25 @@ class CompressionResult:
 
 @dataclass(slots=True)
 class _StepState:
-    """How far the steps of a strategy have come."""
+    """The progress of a strategy's steps."""
 
     zones: Zones
     cut: int = 0
-    """How much further into the base an index of `zones` reaches."""
+    """Offset from an index of `zones` to one of the base."""
     upto: int = 0
     names: list[str] = field(default_factory=list[str])
     shortened: list[MessageId] = field(default_factory=list[MessageId])
     summary: StoredMessage | None = None
     usage: list[Usage] = field(default_factory=list[Usage])
+
+
+# A strategy of a program may take long: that is no matter of the other conversations.
+_workers = ForkLocal(lambda: ElasticExecutor("agent-context-strategies", size=2, keep=2, cap=64))
+
+
+async def plan_step(step: Strategy, view: PlanningView) -> CompressionPlan | None:
+    """What a strategy plans, on a thread where it may take its time."""
+    return cast("CompressionPlan | None", await in_thread(partial(step.plan, view), _workers))
 
 
 class CompressionExecutor:
@@ -89,9 +103,9 @@ class CompressionExecutor:
         pinned: frozenset[MessageId] = frozenset(),
         allow_newest: bool = False,
     ) -> CompressionResult | None:
-        """What `strategy` makes of `zones`, or None if there is nothing to do.
+        """Compress `zones` by `strategy`; None if there is nothing to do.
 
-        It aims at `budget` tokens; the window has `room` for as many. `pinned` are the ids of
+        The target is `budget` tokens; the window has room for `room`. `pinned` are the ids of
         messages that stay. See `PlanningView` for `allow_newest`.
 
         Raises `CompressionError` if a step fails or if the outcome isn't smaller.
@@ -117,7 +131,7 @@ class CompressionExecutor:
     async def _step(
         self, step: Strategy, done: _StepState, view: PlanningView, *, last: bool
     ) -> None:
-        plan = await io_loop().offload(step.plan, view)
+        plan = await plan_step(step, view)
         if plan is None:
             return
         _check(plan, done.zones, step)

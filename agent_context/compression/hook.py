@@ -1,4 +1,4 @@
-"""The user's last word on a compression."""
+"""The hook by which a program reviews a compression before it is applied."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PAIR = 2
 
 HookResult = tuple[Message | None, Sequence[Message]]
 CompressionHook = Callable[[Message | None, tuple[Message, ...]], HookResult | None]
-"""Sees the summary (None if the strategy made none) and the incremental messages that stay, and
-returns what should be there instead, or None for no change. It runs on a thread of its own and
-has ten seconds."""
+"""Gets the summary (None if the strategy made none) and the incremental messages that stay, and
+returns replacements for both, or None for no change. It runs on a thread of its own and has ten
+seconds."""
 
 
 async def apply_hook(
     editor: CompressionHook, zones: Zones, summary: StoredMessage | None
 ) -> tuple[Zones, StoredMessage | None]:
-    """The zones and the summary as `editor` wants them. Raises `CompressionError`."""
+    """Apply a hook to the zones and the summary. Raises `CompressionError`."""
     kept = tuple(record.message for record in zones.incremental)
     shown = summary.message if summary else None
     try:

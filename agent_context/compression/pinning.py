@@ -1,4 +1,4 @@
-"""Tool results that a compression leaves alone: what the model must not forget while it works.
+"""Pinned tool results, which compressions keep: what the model must not forget while it works.
 
 A result says so itself, in two fields: `protected` (why) and `subject` (what it is about). It is in
 use as long as no later result of the same kind is about the same subject, and as long as all that
@@ -17,7 +17,7 @@ __all__ = ["pin", "pinned_indexes"]
 
 
 def pin(message: Message, why: str, *, subject: str) -> Message:
-    """The tool result with the mark that compressions leave it alone."""
+    """Mark a tool result as pinned."""
     return message.model_copy(update={"protected": why, "subject": subject})
 
 

@@ -37,7 +37,7 @@ class CompressionReport:
     """Tool results that now hold a stub."""
     summary_id: MessageId | None = None
     usage: Usage = field(default_factory=Usage)
-    """What the model calls cost, all together."""
+    """Total usage of the model calls."""
 
     @property
     def changed(self) -> bool:

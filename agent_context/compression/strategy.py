@@ -1,4 +1,4 @@
-"""What a compression strategy is: a pure plan for a view of the zones."""
+"""What a compression strategy is: a pure function from a view of the zones to a plan."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ __all__ = ["CompressionPlan", "PlanningView", "Strategy", "SummaryRequest"]
 
 @dataclass(frozen=True, slots=True)
 class PlanningView:
-    """What a strategy plans for."""
+    """What a strategy gets to plan with."""
 
     zones: Zones
     count: Callable[[StoredMessage], int]
-    """Tokens of a message. Cheap: counts are kept."""
+    """Counts the tokens of a message. Cheap: counts are cached."""
     budget: int
     """Tokens that the three zones should take together."""
     window_budget: int | None = None
     """Tokens that they can take together within the window; None if that is the budget."""
     allow_newest: bool = False
-    """Whether more is sent behind the history, and nothing else made room for it: then even what is
-    newest may go."""
+    """Whether even the newest group may go: nothing else makes room for what is sent behind it."""
     pinned_ids: frozenset[MessageId] = frozenset()
     """Messages that stay, wherever the history is cut: the words that began the running turn."""
 
@@ -129,21 +128,21 @@ def _sizes_from_end(view: PlanningView, protected: frozenset[int]) -> Callable[[
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """A wish for a summary."""
+    """What a strategy asks for when it wants a summary."""
 
     prompt: str
     target: int
-    """Most tokens that the summary may take."""
+    """Maximum tokens of the summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompressionPlan:
-    """What should become of the zones."""
+    """How the zones should change."""
 
     cut: int = 0
     """How many of the oldest incremental messages go; the protected ones among them stay."""
     replaced: Mapping[int, StoredMessage] = field(default_factory=dict[int, StoredMessage])
-    """Incremental messages that stay in a shorter form, by index."""
+    """Shorter forms of incremental messages that stay, by index."""
     summary: SummaryRequest | None = None
     """With it, what goes and the older summaries become one summary."""
 
@@ -155,7 +154,7 @@ class Strategy(ABC):
     def plan(self, view: PlanningView) -> CompressionPlan | None:
         """What to do with `view`, or None if there is nothing to do.
 
-        `cut` must be one of `groups.cuts`: anything else is refused with `CompressionError`.
+        `cut` must be one of `legal_cuts`; anything else raises `CompressionError`.
         """
 
     @property
@@ -165,5 +164,5 @@ class Strategy(ABC):
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """Its name in reports."""
         return type(self).__name__

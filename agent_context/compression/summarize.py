@@ -1,4 +1,4 @@
-"""Replacing the older part of a history by what the model makes of it."""
+"""Replacing the older part of a history by a summary that the model writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Summarize(Strategy):
     prompt: str | None = None
     """What the model is asked; None takes `PROMPT`."""
     target: int | None = None
-    """Most tokens of the summary; None takes a quarter of what it replaces."""
+    """Maximum tokens of the summary; None takes a quarter of what it replaces."""
     share: float | None = None
     """With it as many of the newest messages stay as fit this share of the budget (above 0, below
     1), and at least `keep`."""

@@ -35,12 +35,11 @@ _HOPELESS = frozenset(
         ErrorKind.UNSUPPORTED_PARAMETER,
     }
 )
-"""Failures that say something about this request, and nothing about whether others would succeed:
-another way to make room may."""
+"""Failures of this request that a retry won't cure; another way to make room may succeed."""
 
 
 class SummaryRejected(CompressionError):
-    """There is no summary that could be used, and asking again would not help."""
+    """No usable summary, and asking again would not help."""
 
 
 class SummaryModel(Protocol):
@@ -93,7 +92,7 @@ class Summarizer:
         return summary, usages
 
     def _target(self, wish: SummaryRequest) -> int:
-        """Most tokens of the summary: there must be room for it and for what it is made of."""
+        """Maximum tokens of the summary: the window must hold it and what it is made of."""
         window = self._model.facts.context_window
         return max(1, min(wish.target, window // 3) if window else wish.target)
 
@@ -172,7 +171,7 @@ class Summarizer:
             yield piece
 
     def _clip(self, model: SummaryModel, group: PersistentVector, room: int) -> PersistentVector:
-        """The same messages with long texts cut, for the summary's eyes only."""
+        """The same messages with long texts cut, for the summary alone."""
         longest = max(room * _CHARACTERS_PER_TOKEN // len(group), _SHORTEST_CLIP)
         clipped = PersistentVector.of(_clip(record, longest) for record in group)
         if sum(model.sizes(clipped)) > room:

@@ -35,7 +35,7 @@ class SlidingWindow(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget(Strategy):
-    """Keep as much of the newest as fits: the three zones together take at most `budget` tokens.
+    """Keep as many of the newest messages as fit: the three zones take at most `budget` tokens.
 
     The newest group stays even if it alone is over the budget. None takes the view's own budget.
     """

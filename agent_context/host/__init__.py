@@ -1,4 +1,4 @@
-"""The conversations of one process: found or made by id, parked when idle, let go of in order."""
+"""The conversations of one process: found or created by id, parked when idle, closed in order."""
 
 from agent_context._actor.config import ConversationConfig
 from agent_context.host.change_feed import FeedChange

@@ -1,4 +1,4 @@
-"""Activation: which conversations of a host are awake, and how one is woken or put to sleep."""
+"""Which conversations of a host are active; how one is activated, and how one is parked."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from agent_context.errors import (
     ConversationClosed,
     OwnedByAnotherProcess,
     UnknownConversation,
+    UsageError,
 )
 from agent_context.events import ChangeEvent
 from agent_context.host.hosted_ref import ActivationWaiter, to_hosted
@@ -37,7 +38,7 @@ from agent_context.stores.writer import StoreExecutor
 __all__ = ["ActivationRegistry", "ActivationRequest"]
 
 _SPARE: Final = 50
-"""One in so many slots is freed in advance: finding the longest unused looks at all of them."""
+"""One in this many slots is freed ahead of need: finding the longest unused scans them all."""
 
 
 class ActivationRegistry:
@@ -60,11 +61,11 @@ class ActivationRegistry:
         """Settings that a conversation was told or has from its parent: the store has none."""
 
     def discard(self, conversation_id: str) -> None:
-        """It was deleted."""
+        """Forget a deleted conversation."""
         self._remembered_configs.pop(conversation_id, None)
 
     def active_slots(self) -> list[Slot]:
-        """The slots of those who are awake."""
+        """The slots of active conversations."""
         with self._changed:
             return [slot for slot in self._slots.values() if slot.is_active]
 
@@ -102,7 +103,7 @@ class ActivationRegistry:
             self.deliver(conversation_id, call)
 
     def get_active(self, conversation_id: str, timeout: float) -> ContextRef | None:
-        """The conversation if it is awake, or being woken. Raises what keeps it from that."""
+        """The conversation if it is active or being activated. Raises why it can't be."""
         self.check_home()
         arrival = ActivationWaiter(self)
         with self._changed:
@@ -173,7 +174,7 @@ class ActivationRegistry:
         self._settle(slot)
 
     def _settle(self, slot: Slot) -> None:
-        """Give out what has been activated."""
+        """Hand out an activated conversation."""
         # First: whoever waits for the conversation finds no more awake than may be.
         self.evict_idle()
         self._deliver_pending(slot)
@@ -209,7 +210,7 @@ class ActivationRegistry:
         unread: Sequence[PendingDelivery],
         released: Reply[None],
     ) -> None:
-        """A conversation has ended; when `released` is settled, others may have it."""
+        """A conversation has ended; once `released` settles, others may claim it."""
         with self._changed:
             slot.released = True
             if settings is not slot.default_config:
@@ -235,7 +236,7 @@ class ActivationRegistry:
             self._start_activation(following)
 
     def on_passivation_refused(self, slot: Slot) -> None:
-        """It was asked to end, and is needed."""
+        """A conversation that was asked to park has work to do."""
         with self._changed:
             self._leaving -= slot.passivation_requested
             slot.passivation_requested = False
@@ -246,8 +247,10 @@ class ActivationRegistry:
     def register_fork(
         self, conversation_id: str, launch: Callable[[HostPort], ContextRef]
     ) -> ContextRef:
-        """Seat a fork. Raises `ConversationClosed`."""
+        """Give a fork a slot. Raises `ConversationClosed`, and `UsageError` if its id is taken."""
         with self._changed:
+            if conversation_id in self._slots:
+                raise UsageError(f"id: there is a conversation {conversation_id!r} already")
             slot = self._add_slot(conversation_id)
         try:
             self._configure(slot)
@@ -259,7 +262,7 @@ class ActivationRegistry:
         return to_hosted(slot.ref, self)
 
     def evict_idle(self) -> None:
-        """Have those end that were not used for longest, if more are awake than should be."""
+        """Park the longest unused conversations while more are active than `live`."""
         with self._changed:
             over = len(self._slots) - self._leaving - self._limit
             if over <= 0:
@@ -276,7 +279,7 @@ class ActivationRegistry:
             post(slot.actor_ref, Passivate(slot.last_used))
 
     def passivate_idle(self, unused_since: float, timeout: float) -> bool:
-        """Have those end that were not used since then; whether they have, or said that they stay.
+        """Park conversations unused since then; False if one hasn't answered in time.
 
         Raises `ConversationClosed`.
         """
@@ -307,12 +310,12 @@ class ActivationRegistry:
         self._leaving += len(slots)
 
     def drain(self, slot: Slot) -> None:
-        """Have it end as soon as nothing runs there."""
+        """Stop a conversation as soon as nothing runs in it."""
         slot.draining = True
         post(slot.actor_ref, Passivate())
 
     def stop(self, slot: Slot) -> None:
-        """Have it end now."""
+        """Stop a conversation now."""
         post(slot.actor_ref, Shutdown())
 
     def start_draining(self) -> None:
@@ -329,7 +332,7 @@ _PAUSE: Final = 0.2
 
 
 class ActivationRequest:
-    """Looks for one conversation. All who do so at once share what it takes to activate it."""
+    """Activates one conversation; concurrent requests share the work."""
 
     def __init__(self, registry: ActivationRegistry, conversation_id: str, patience: float) -> None:
         self._registry = registry
@@ -338,12 +341,12 @@ class ActivationRequest:
         self.result: Reply[ContextRef] = Reply()
 
     def begin_if_known(self) -> None:
-        """Look for it, but don't make it."""
+        """Activate it if it exists."""
         reading = self._registry.access.read(self._registry.access.store.info, self._id)
         reading.add_done_callback(self._on_looked_up)
 
     def begin(self) -> None:
-        """Look for it, or make it."""
+        """Activate it, or create it."""
         arrival = ActivationWaiter(self._registry)
         arrival.reply.add_done_callback(self._on_activated)
         try:

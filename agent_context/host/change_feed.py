@@ -1,22 +1,22 @@
-"""What a store's change feed tells, in the words of conversations."""
+"""A store's change feed, decoded into messages."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from agent_context._actor.changes import to_event_seq
+from agent_context._actor.changes import to_entry_seq, to_event_seq
 from agent_context._actor.replay import messages_in_entry
 from agent_context.messages import Message
-from agent_context.stores.store import FeedEntry
+from agent_context.stores.store import FeedEntry, Store
 
-__all__ = ["FeedChange", "to_feed_change"]
+__all__ = ["FeedChange", "read_changes", "to_feed_change"]
 
 
 class FeedChange(Struct, frozen=True):
     """One change of one conversation, whoever made it and whenever."""
 
     position: int
-    """In the feed: what the next page comes after."""
+    """Position in the feed, for `after` of the next page; 0 where one conversation was read."""
     conversation_id: str
     seq: int
     """The number of the change in its conversation."""
@@ -25,7 +25,7 @@ class FeedChange(Struct, frozen=True):
     kind: str
     """The kind of the change, as `appended`."""
     messages: tuple[Message, ...]
-    """What it brought; what it took away is in the conversation's history."""
+    """The messages that it added; those it removed are in the conversation's history."""
 
 
 def to_feed_change(fed: FeedEntry) -> FeedChange:
@@ -40,3 +40,11 @@ def to_feed_change(fed: FeedEntry) -> FeedChange:
         entry.kind,
         messages,
     )
+
+
+def read_changes(
+    store: Store, conversation_id: str, *, after: int, limit: int
+) -> tuple[FeedChange, ...]:
+    """The changes of one conversation behind the one with this number."""
+    entries = store.entries(conversation_id, after=to_entry_seq(after), limit=limit)
+    return tuple(to_feed_change(FeedEntry(0, conversation_id, entry)) for entry in entries)

@@ -1,4 +1,4 @@
-"""What a host finds when it looks at its own process."""
+"""Health checks of a host's own process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILES: Final = (Path("/proc/self/fd"), Path("/dev/fd"))
 
 
 def check_process(registry: ActivationRegistry, limit: int) -> Iterator[HealthCheck]:
-    """How many conversations are awake, what they do, and what that takes."""
+    """How many conversations are active, how busy they are, and what that costs."""
     slots = registry.active_slots()
     count = sum(not slot.passivation_requested for slot in slots)
     yield HealthCheck(
@@ -64,7 +64,7 @@ def _ask_activity(slot: Slot) -> pykka.Future[ActivityStats] | None:
 
 
 def _check_files() -> HealthCheck | None:
-    """Open files, where that can be found out."""
+    """The number of open files, where the system tells it."""
     folder = next((folder for folder in _FILES if folder.is_dir()), None)
     if sys.platform == "win32" or folder is None:
         return None

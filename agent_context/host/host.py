@@ -1,4 +1,4 @@
-"""The front of a host: what programs ask of the conversations of a process."""
+"""`Host`: the conversations of one process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pykka
 from agent_context._actor.config import ConversationConfig
 from agent_context._runtime import Reply, SubscriberQueue, io_loop
 from agent_context._runtime.fork_safety import ProcessToken
-from agent_context._validation import check_type
+from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.strategy import Strategy
 from agent_context.errors import AskTimeout, InvalidOptions, UsageError
 from agent_context.events import ChangeEvent
 from agent_context.host.activation import ActivationRegistry, ActivationRequest
-from agent_context.host.change_feed import FeedChange, to_feed_change
+from agent_context.host.change_feed import FeedChange, read_changes, to_feed_change
 from agent_context.host.health import check_process
 from agent_context.host.signals import SignalDrain
 from agent_context.messages import Message, new_id
@@ -33,16 +33,16 @@ from agent_context.stores.store import ConversationInfo, HealthCheck, Store
 __all__ = ["Host"]
 
 _ACTIVATION: Final = 60.0
-"""Seconds that `get` waits for a conversation, beside its patience."""
+"""Seconds that `get` waits for the store, besides its patience."""
 _GRACE: Final = 10.0
-"""Seconds for what is cut short to be kept and let go."""
+"""Seconds for storing and releasing what a drain cuts short."""
 _SWEEP: Final = 30.0
 _BEHIND: Final = 100_000
-"""Events that a subscriber to all conversations may be behind."""
+"""How many events a subscriber to all conversations may lag behind."""
 
 
 class Host:
-    """Gives out the conversations of a store, one actor for each, whoever asks and how often.
+    """Manages the conversations of a store: exactly one actor for each, however many ask for it.
 
     A conversation is activated when it is wanted, and parked when it was not used for a while or
     when too many are awake. A ref goes on working: what is said to a parked conversation wakes it.
@@ -51,7 +51,7 @@ class Host:
         with Host(SqliteStore("talks.db"), backend) as host:
             answer = host.get("ann").ask(Send(messages=[Message.user("hi")]))
 
-    Methods that have no twin with an `a` in front wait a few milliseconds for the store.
+    Methods without an async twin (`aget`, `adrain`) block for a few milliseconds.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Host:
         live: int = 5_000,
         close_store: bool = True,
     ) -> None:
-        """Conversations begin as `AgentContext.start` begins them with these arguments.
+        """Conversations are started with these arguments, as by `AgentContext.start`.
 
-        A function in the place of the backend gives them for each id, as a `ConversationConfig`.
+        A function instead of the backend returns a `ConversationConfig` for each id.
         `idle` is how long, in seconds, an unused one stays awake (None: for ever); past `live`
         conversations the longest unused are parked. A drain closes the store unless `close_store`
         is False. Raises `UsageError`.
@@ -134,9 +134,10 @@ class Host:
         return self.get(conversation_id, create=False).ask(Fork(at))
 
     def passivate(self, unused_for: float = 0.0, *, timeout: float = 10.0) -> bool:
-        """Park at once what was not used for so many seconds, to have its memory back.
+        """Park conversations that were unused for this many seconds, to free their memory.
 
-        False if that took longer than `timeout`. What is busy or has subscribers stays awake.
+        False if that took longer than `timeout`. Busy conversations and those with subscribers
+        stay active.
         """
         return self._registry.passivate_idle(time.monotonic() - unused_for, timeout)
 
@@ -147,11 +148,11 @@ class Host:
         )
 
     def conversations(self, *, after: str = "", limit: int = 100) -> Sequence[ConversationInfo]:
-        """What is known of all conversations of the store, awake or not, by id."""
+        """Information on all conversations of the store, active or not, ordered by id."""
         return self.store.conversations(after=after, limit=limit)
 
     def info(self, conversation_id: str) -> ConversationInfo | None:
-        """What is known of one; None for an unknown or deleted one."""
+        """Information on one conversation; None if it is unknown or deleted."""
         return self.store.info(conversation_id)
 
     def set_metadata(self, conversation_id: str, metadata: Mapping[str, Any]) -> None:
@@ -159,9 +160,9 @@ class Host:
         self.store.set_metadata(conversation_id, metadata)
 
     def delete(self, conversation_id: str) -> bool:
-        """End it, and see to it that its id is never given out again; False if there is none.
+        """Delete a conversation; its id is never reused. False if there is none.
 
-        What is kept of it goes with the store's next `vacuum`.
+        Its data is removed by the store's next `vacuum`.
         """
         self._stop(conversation_id)
         deleted = self.store.delete(conversation_id)
@@ -171,8 +172,17 @@ class Host:
         return deleted
 
     def feed(self, *, after: int = 0, limit: int = 1000) -> Sequence[FeedChange]:
-        """What happened in all conversations of the store behind a position, in order."""
+        """Changes in all conversations of the store after a position, in order."""
         return tuple(map(to_feed_change, self.store.feed(after=after, limit=limit)))
+
+    def changes(
+        self, conversation_id: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[FeedChange]:
+        """What happened in one conversation behind change `after`, by `ChangeEvent.seq`, in order.
+
+        Its parent's changes are not among them. Raises `UnknownConversation`.
+        """
+        return read_changes(self.store, conversation_id, after=after, limit=limit)
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
         """Call `callback` with every later change of every conversation here, in the order of each.
@@ -180,15 +190,14 @@ class Host:
         Returns the token for `unsubscribe`. As with `Subscribe`; who falls 100,000 events behind
         is dropped.
         """
-        if not callable(callback):
-            raise InvalidOptions(f"a subscriber is a callable, not {type(callback).__name__}")
+        check_callback("callback", callback)
         token = new_id()
         self._subscribers[token] = SubscriberQueue(callback, capacity=_BEHIND)
         self._registry.subscribers = tuple(self._subscribers.values())
         return token
 
     def unsubscribe(self, token: str) -> bool:
-        """Whether there was such a subscriber; it gets nothing more."""
+        """End a subscription. False if there was none."""
         delivery = self._subscribers.pop(token, None)
         if delivery is None:
             return False
@@ -197,14 +206,14 @@ class Host:
         return True
 
     def health(self) -> Sequence[HealthCheck]:
-        """Look at the store and at this process."""
+        """Check the store and this process."""
         return (*self.store.health(), *check_process(self._registry, self._limit))
 
     def drain(self, timeout: float = 30.0) -> bool:
-        """End in good order: begin no more turns, let those that run finish, let go, close.
+        """Shut down: accept no more turns, let running ones finish, release conversations, close.
 
-        What runs or waits after `timeout` seconds is cut short by its abort policy; False if
-        anything was. Harmless if it was done before.
+        After `timeout` seconds, turns that still run or wait are aborted by their abort policy;
+        False if any was. May be called again.
         """
         if self._home is not ProcessToken.current:
             return True  # in a forked child: all of it is the parent's

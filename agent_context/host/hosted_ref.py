@@ -1,4 +1,4 @@
-"""How a conversation of a host is talked to: it is woken for what is said to it."""
+"""References to a host's conversations: a message to a parked one activates it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pykka
 
 from agent_context._runtime import Deferred, Failure, Reply, post
 from agent_context.errors import ConversationClosed
-from agent_context.protocol import Compress, Fork, Send, SendStream
+from agent_context.protocol import Compress, Conditional, Fork, Send, SendStream
 from agent_context.ref import Ask, AskCancelled, Channel, ContextRef, ReadZones
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ __all__ = ["ActivationWaiter", "HostedChannel", "to_hosted"]
 logger = logging.getLogger(__name__)
 
 _NEW_WORK: Final = (Send, SendStream, Compress, Fork)
-"""What a host does not begin any more while it drains."""
+"""Messages that start new work, which a draining host refuses."""
 
 
 class HostedChannel(Channel):
-    """To a conversation of a host, also after it was passivated: that wakes it.
+    """The channel to a host's conversation; a message to a parked one activates it.
 
     After a stop this channel has ended; another one from the host wakes the conversation again.
     """
@@ -47,7 +47,7 @@ class HostedChannel(Channel):
         return self._ref
 
     def move_to(self, actor_ref: pykka.ActorRef[Any]) -> None:
-        """The conversation was activated anew, as this actor."""
+        """The conversation was activated again, as this actor."""
         self._ref = actor_ref
 
     def post(self, message: Ask[Any] | ReadZones) -> Reply[Any]:
@@ -67,9 +67,10 @@ class HostedChannel(Channel):
             self._registry.deliver(self._id, _PendingTell(self, message))
 
     def cancel(self, message: Ask[Any]) -> None:
-        if not post(self._ref, AskCancelled(message)):
+        cancelled = AskCancelled(message.cancel_target())
+        if not post(self._ref, cancelled):
             # Behind the message itself, which waits for the conversation to be there.
-            self._registry.deliver_if_active(self._id, _PendingTell(self, AskCancelled(message)))
+            self._registry.deliver_if_active(self._id, _PendingTell(self, cancelled))
 
     def stop(self, timeout: float) -> Sequence[Reply[None]]:
         end = time.monotonic() + timeout
@@ -80,12 +81,13 @@ class HostedChannel(Channel):
     def _check(self, message: Ask[Any] | ReadZones) -> None:
         if self._stopped:
             raise ConversationClosed(f"<conversation {self._id}> was stopped")
-        if self._registry.draining and isinstance(message, _NEW_WORK):
+        asked = message.command if isinstance(message, Conditional) else message
+        if self._registry.draining and isinstance(asked, _NEW_WORK):
             raise self._registry.draining_error()
 
 
 def to_hosted(ref: ContextRef, registry: ActivationRegistry) -> ContextRef:
-    """A ref to the same conversation that goes on working when it was passivated."""
+    """A reference to the same conversation that keeps working after it is parked."""
     return ContextRef(HostedChannel(ref, registry), ref.id, turn_timeout=ref.turn_timeout)
 
 
@@ -132,7 +134,7 @@ class _PendingAsk:
 
 
 class ActivationWaiter:
-    """Waits for a conversation to be there."""
+    """Waits until a conversation is active."""
 
     __slots__ = ("_registry", "reply")
 

@@ -1,4 +1,4 @@
-"""How a process ends that was told to: first its conversations, then itself."""
+"""Signal handlers that drain a host before the process ends."""
 
 from __future__ import annotations
 

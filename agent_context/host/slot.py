@@ -1,4 +1,4 @@
-"""A conversation's place at a host, and what is said to one that may have to be woken first."""
+"""A conversation's slot in a host, and messages that wait for its activation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pykka
 from agent_context._actor.config import ActorConfig
 from agent_context._actor.lifecycle import HostPort, UnreadEnvelopes
 from agent_context._runtime import Failure, Reply, SubscriberQueue
-from agent_context._runtime.internals import Envelope
+from agent_context._runtime._pykka import Envelope
 from agent_context._runtime.mailbox import forward
 from agent_context.events import ChangeEvent
 from agent_context.ref import ContextRef
@@ -25,19 +25,19 @@ logger = logging.getLogger(__name__)
 
 
 class PendingDelivery(Protocol):
-    """Something for a conversation, which waits until the conversation is there."""
+    """A message that waits until its conversation is active."""
 
     def deliver(self, ref: ContextRef) -> bool:
-        """Say it; False if the conversation has ended, and heard nothing of it."""
+        """Deliver it; False if the conversation has ended without seeing it."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """The conversation can't be had."""
+        """Fail it: the conversation can't be activated."""
         ...
 
 
 class RedeliveredEnvelope:
-    """What a conversation did not get to read before it ended."""
+    """A message that a conversation had not read when it ended."""
 
     __slots__ = ("_unread",)
 
@@ -55,7 +55,7 @@ class RedeliveredEnvelope:
 
 
 class Slot(HostPort):
-    """From the wish for a conversation to the moment when others may have it.
+    """A conversation's place in the host, from the first request until it is released.
 
     All but `used`, `retiring` and `on_change` is guarded by the lock of the registry.
     """

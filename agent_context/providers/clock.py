@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from typing import Any
 
+from agent_context._validation import check_callback
 from agent_context.errors import InvalidOptions
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
@@ -37,6 +38,9 @@ class ClockProvider(ContextProvider):
         super().__init__(source_id)
         self.zone = _zone(zone) if isinstance(zone, str) else zone
         self.facts: Mapping[str, Fact] = dict(facts or {})
+        for name, fact in self.facts.items():
+            if callable(fact):
+                check_callback(f"facts[{name!r}]", fact)
         self._now = now
 
     def text(self) -> str:

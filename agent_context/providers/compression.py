@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 from agent_context._actor.compression_plan import plan_compression
@@ -12,8 +13,9 @@ from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import from_message
 from agent_context._context.zones import Zones
 from agent_context._runtime import Reply, io_loop
+from agent_context._validation import check_type
 from agent_context.backend import ContextBackend
-from agent_context.compression.executor import CompressionResult
+from agent_context.compression.executor import CompressionResult, plan_step
 from agent_context.compression.strategy import PlanningView, Strategy
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, new_id
@@ -23,6 +25,7 @@ from agent_context.providers.history import HistoryProvider
 from agent_context.providers.provider import ContextProvider
 from agent_context.sessions.lazy_messages import as_assistant
 from agent_context.sessions.session import AgentSession
+from agent_context.tools.offload import in_thread
 
 __all__ = [
     "AnyStrategy",
@@ -88,8 +91,15 @@ async def compress(
     if isinstance(strategy, Strategy):
         return await _compress_by_strategy(strategy, messages, budget, backend, options)
     function = cast("_Function", getattr(strategy, "compress", strategy))
-    result = function(list(messages), budget, counter)
-    return list(await result if inspect.isawaitable(result) else result)
+    work = partial(function, list(messages), budget, counter)
+    result: object = work() if inspect.iscoroutinefunction(function) else await in_thread(work)
+    return _check_messages(await result if inspect.isawaitable(result) else result)
+
+
+def _check_messages(result: object) -> list[Message]:
+    """What a strategy returned. Raises `InvalidOptions` unless that is messages."""
+    items = list(cast("Iterable[object]", result)) if isinstance(result, Iterable) else [result]
+    return [check_type("strategy: an item", cast("Message", item), Message) for item in items]
 
 
 async def _compress_by_strategy(
@@ -103,7 +113,7 @@ async def _compress_by_strategy(
     model = ModelClient(backend, new_id()).bind(options)
     count = model.count
     fits = sum(map(count, zones)) <= budget
-    plan = strategy.plan(PlanningView(zones, count, budget))
+    plan = await plan_step(strategy, PlanningView(zones, count, budget))
     if plan is None or (plan.summary is not None and fits):
         return list(messages)  # a summary costs a call: not while there is room
     compaction = await _run_on_io(lambda: plan_compression(model, strategy, None, zones, budget))

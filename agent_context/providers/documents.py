@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +18,8 @@ from agent_context.messages import Message
 from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
 from agent_context.sessions.session import AgentSession
+from agent_context.skills.metadata import one_line
+from agent_context.tools.result_parts import clean_text
 
 __all__ = ["DocumentsProvider", "Selection"]
 
@@ -125,14 +129,24 @@ def _select(documents: Mapping[str, str], budget: int, count: Callable[[str], in
     return Selection(text, tuple(taken), left_out, tokens)
 
 
+# A document that held these tags could end itself, and speak as whoever wrote the instructions.
+_TAG = re.compile(r"<(?=[\s\u200b-\u200f\u2060\ufeff/]*document)", re.IGNORECASE)
+
+
 def _piece(name: str, text: str) -> str:
-    return f'<document name="{name}">\n{text.rstrip()}\n</document>'
+    content = _TAG.sub("&lt;", clean_text(text.rstrip()))
+    return f'<document name="{_attribute(name)}">\n{content}\n</document>'
+
+
+def _attribute(name: str) -> str:
+    return html.escape(one_line(name))
 
 
 def _format(pieces: Mapping[str, str], taken: list[str]) -> str:
     told = [pieces[name] for name in taken]
     if left_out := [name for name in pieces if name not in taken]:
-        told.append(f"Documents that there was no room for: {', '.join(left_out)}")
+        names = ", ".join(map(_attribute, left_out))
+        told.append(f"Documents that there was no room for: {names}")
     return "\n\n".join(told)
 
 

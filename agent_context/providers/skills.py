@@ -116,7 +116,27 @@ class SkillsProvider(ContextProvider):
     def build_advertise(self) -> str:
         """What stands in the instructions: a line or a few for each skill, sorted by name."""
         ordered = sorted(self.skills, key=lambda skill: skill.name)
-        return "\n".join([_HEADING, *(line for skill in ordered for line in _lines(skill))])
+        return "\n".join([_HEADING, *(line for skill in ordered for line in self._lines(skill))])
+
+    def _lines(self, skill: AgentSkill) -> list[str]:
+        description = one_line(skill.metadata.description)
+        if len(description) > _LONGEST_DESCRIPTION:
+            description = f"{description[:_LONGEST_DESCRIPTION]}…"
+        name = skill.name.replace("\\", "\\\\").replace('"', '\\"')
+        lines = [f"- **{skill.name}**: {description}"]
+        if skill.has_resources():
+            lines.append(
+                f'  Resources: use read_skill_resource("{name}", "<path>") '
+                "to read reference documents."
+            )
+        if self._runs_scripts(skill):
+            lines.append(
+                f'  Scripts: use run_skill_script("{name}", "<path>") to execute bundled scripts.'
+            )
+        return lines
+
+    def _runs_scripts(self, skill: AgentSkill) -> bool:
+        return self._runner is not None and skill.has_scripts()
 
     def build_tools(self, visible: Visible | None = None) -> tuple[CallableTool, ...]:
         """The tools that these skills need.
@@ -127,7 +147,7 @@ class SkillsProvider(ContextProvider):
         tools = [load_tool(self._by_name, visible)]
         if any(skill.has_resources() for skill in self.skills):
             tools.append(resource_tool(self._by_name))
-        if self._runner is not None and any(skill.has_scripts() for skill in self.skills):
+        if self._runner is not None and any(map(self._runs_scripts, self.skills)):
             tools.append(script_tool(self._by_name, self._runner, self._approval))
         return tuple(tools)
 
@@ -154,20 +174,3 @@ def _duplicate(skill: AgentSkill, first: AgentSkill) -> SkillDiagnostic:
     where = str(skill.root_dir or skill.name)
     logger.warning("skills: %s: %s; left out", where, text)
     return SkillDiagnostic(where, f"{text}; left out")
-
-
-def _lines(skill: AgentSkill) -> list[str]:
-    description = one_line(skill.metadata.description)
-    if len(description) > _LONGEST_DESCRIPTION:
-        description = f"{description[:_LONGEST_DESCRIPTION]}…"
-    name = skill.name.replace("\\", "\\\\").replace('"', '\\"')
-    lines = [f"- **{skill.name}**: {description}"]
-    if skill.has_resources():
-        lines.append(
-            f'  Resources: use read_skill_resource("{name}", "<path>") to read reference documents.'
-        )
-    if skill.has_scripts():
-        lines.append(
-            f'  Scripts: use run_skill_script("{name}", "<path>") to execute bundled scripts.'
-        )
-    return lines

@@ -12,6 +12,7 @@ from agent_context.providers.context import SessionContext
 from agent_context.providers.provider import ContextProvider
 from agent_context.providers.workspace_files import FileLimits, PathScope, WorkspaceFiles
 from agent_context.sessions.session import AgentSession
+from agent_context.skills.metadata import one_line
 from agent_context.tools import ApprovalPolicy, FunctionTool, tool
 from agent_context.tools.arguments import read_object
 
@@ -56,7 +57,7 @@ class WorkspaceProvider(ContextProvider):
         super().__init__(source_id)
         self.policy = policy
         self.root = SandboxedDirectory(root)
-        self.title = self.root.path.name if name is None else name
+        self.title = one_line(self.root.path.name if name is None else name)
         self._files = WorkspaceFiles(self.root, limits, may_leave=policy != "deny")
         self._write_approval: ApprovalPolicy = write_approval
         self.tools = self._tools(writable=writable)
@@ -67,7 +68,7 @@ class WorkspaceProvider(ContextProvider):
         """What the model is told; the same in every run."""
         return (
             f"## Workspace {self.title}\n\n"
-            f"Your files are in {self.root.path}. Paths are relative to it. "
+            f"Your files are in {one_line(str(self.root.path))}. Paths are relative to it. "
             f"{_POLICIES[self.policy]}"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -15,17 +15,20 @@ import orjson
 from agent_context._context.zones import Zone, Zones
 from agent_context._runtime import FairAsyncLock
 from agent_context.backend import ContextBackend
-from agent_context.errors import InvalidOptions
-from agent_context.messages import Message, Part, TextPart, new_id
+from agent_context.errors import InvalidOptions, UsageError
+from agent_context.messages import Message, Part, TextPart, ToolCall, new_id
 from agent_context.protocol import ToJsonl
 from agent_context.ref import ContextRef, read_zones
 from agent_context.sessions import state_codec
 from agent_context.sessions.lazy_messages import ChainedMessages, ConversationMessages
+from agent_context.sessions.pending_calls import pending_calls
 from agent_context.tools import InMemoryToolResults, Tool
 
 __all__ = ["AgentSession", "count_shared_links", "request_chain"]
 
 _SAID: Final = ToJsonl((Zone.COMPRESSED, Zone.INCREMENTAL))
+
+SessionOpener = Callable[["AgentSession"], Awaitable[ContextRef | None]]
 
 _inside: ContextVar[frozenset[int]] = ContextVar("_inside", default=frozenset())
 """The sessions in whose runs this code is called."""
@@ -50,6 +53,10 @@ class AgentSession:
         """What the last run sent in the place of the history, if it did."""
         self.backend: ContextBackend | None = None
         """What the conversation talks to."""
+        self.opener: SessionOpener | None = None
+        """Opens the conversation of a session that a store may know, to read it before any run."""
+        self.open_lock = FairAsyncLock()
+        """Who opens the conversation: it is done once."""
         self.run_lock = FairAsyncLock()
         """Which run goes next: they never overlap."""
         self.imported_jsonl: str | None = None
@@ -84,8 +91,24 @@ class AgentSession:
 
     async def load_prior_messages(self) -> ConversationMessages:
         """The same, as a sequence whose messages are built when they are read."""
-        zones = Zones() if self.conversation is None else await read_zones(self.conversation)
-        return ConversationMessages(zones)
+        conversation = await self._opened()
+        return ConversationMessages(
+            Zones() if conversation is None else await read_zones(conversation)
+        )
+
+    async def get_pending_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that wait for a decision, as the last run's `AgentResponse.pending` named them.
+
+        A run with `approvals` goes on with them, in whatever process.
+        """
+        said = await self.load_prior_messages()
+        return pending_calls(self.state, said)
+
+    async def _opened(self) -> ContextRef | None:
+        """The conversation, if there is one."""
+        if self.opener is None or self.is_inside:
+            return self.conversation
+        return await self.opener(self)
 
     async def get_visible(self) -> list[Message]:
         """What the model sees of what was said, in the run that goes on.
@@ -141,16 +164,19 @@ class AgentSession:
     def to_dict(self) -> dict[str, Any]:
         """The session as JSON values, with what was said so far.
 
-        Raises `InvalidOptions` that names the place of a value which can't be written.
+        Raises `InvalidOptions` that names the place of a value which can't be written, and
+        `UsageError` for a session of a store before its first run: that takes a `snapshot`.
         """
         conversation = self.conversation
+        if conversation is None and self.opener is not None:
+            raise UsageError(f"{self!r} was not read from its store yet: await its snapshot()")
         return self._as_dict(
             self.imported_jsonl if conversation is None else conversation.ask(_SAID)
         )
 
     async def snapshot(self) -> dict[str, Any]:
         """`to_dict` for event loops."""
-        conversation = self.conversation
+        conversation = await self._opened()
         said = self.imported_jsonl if conversation is None else await conversation.aask(_SAID)
         return self._as_dict(said)
 

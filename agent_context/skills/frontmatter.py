@@ -20,7 +20,9 @@ __all__ = ["SkillFile", "instructions_of", "read_skill_file"]
 
 _WHOLE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n(.*))?\Z", re.DOTALL | re.MULTILINE)
 _PLAIN_FIELD = re.compile(r"([A-Za-z][\w-]*):[ \t]+([^\s|>].*)")
+_BRACKET = re.compile(r"[{}\[\]]")
 _LONGEST = 64 * 1_024
+_DEEPEST = 50
 _KNOWN = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
 
 Fields = dict[str, "Node"]
@@ -139,7 +141,19 @@ class _Reading:
                 yield name, text
 
 
+def _check_nesting(head: str) -> None:
+    """Refuse what takes PyYAML a time that is quadratic in it."""
+    depth = 0
+    for bracket in _BRACKET.findall(head):
+        depth = depth + 1 if bracket in "{[" else max(0, depth - 1)
+        if depth > _DEEPEST:
+            raise SkillError(
+                f"its frontmatter is not YAML for a skill: brackets stand more than {_DEEPEST} deep"
+            )
+
+
 def _compose(head: str) -> Node | None:
+    _check_nesting(head)
     try:
         import yaml
     except ImportError as error:

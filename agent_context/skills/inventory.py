@@ -38,14 +38,14 @@ class SkillInventory:
     has_scripts: bool = False
     """Whether there is any file in scripts/."""
     left_out: int = 0
-    """How many files were beyond the limits, at least."""
+    """How many files were beyond the limits, at least, or have names that are no UTF-8."""
 
 
 def list_files(root: SandboxedDirectory) -> SkillInventory:
     """What a skill has, within limits of depth and number. Links are not followed or listed."""
     found = root.files(depth=_DEPTH, count=_MOST_FILES + 1, skip=_is_passed_over)
     names = [file.name for file in found]
-    known = names[:_MOST_FILES]
+    known = [name for name in names[:_MOST_FILES] if _is_text(name)]
     resources = tuple(name for name in known if _is_resource(name))
     below_scripts = [name for name in known if name.startswith("scripts/")]
     folders = (root.path / folder for folder in _RESOURCE_FOLDERS)
@@ -60,6 +60,15 @@ def list_files(root: SandboxedDirectory) -> SkillInventory:
 
 def _is_passed_over(name: str) -> bool:
     return name.startswith(".") or name in _PASSED_OVER
+
+
+def _is_text(name: str) -> bool:
+    """Whether the name can be told to a model: one that is no UTF-8 can't be."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_resource(name: str) -> bool:

@@ -17,6 +17,7 @@ __all__ = [
     "normalize_arguments",
     "read_arguments",
     "read_object",
+    "require_arguments",
 ]
 
 M = TypeVar("M", bound=BaseModel)
@@ -55,6 +56,18 @@ def _fit(values: dict[str, Any], model: type[M], who: str) -> tuple[dict[str, An
             f"The arguments of {who} are wrong:\n{format_validation_error(error, names)}\n"
             "Nothing was done. Call it again with arguments that fit its schema."
         ) from error
+
+
+def require_arguments(text: str, parameters: Mapping[str, Any], *, who: str) -> None:
+    """Refuse a call whose arguments never came: it is none without any.
+
+    Only a tool without parameters can be meant then. Raises `ToolError`.
+    """
+    if not text.strip() and parameters.get("properties"):
+        raise ToolError(
+            f"The arguments of {who} never arrived. Nothing was done. Call it again with them; "
+            "for none at all write {}."
+        )
 
 
 def read_object(text: str, *, who: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from agent_context.errors import ToolError
 from agent_context.messages import ToolCall
+from agent_context.tools.arguments import require_arguments
 from agent_context.tools.offload import retrieve_exception
 from agent_context.tools.tool import CallableTool, ToolContext
 
@@ -23,6 +24,7 @@ async def run_tool(
     tool: CallableTool, context: ToolContext, *, timeout: float | None, details: bool
 ) -> object:
     """What the tool returns. Every failure is a `ToolError` with a text for the model."""
+    require_arguments(context.call.arguments, tool.parameters, who=tool.name)
     try:
         return await _within(timeout, tool, context)
     except ToolError:

@@ -46,7 +46,9 @@ def retrieve_exception(task: asyncio.Task[Any]) -> None:
 _workers = ForkLocal(lambda: ElasticExecutor("agent-context-tools", size=8, keep=8, cap=64))
 
 
-async def in_thread(function: Callable[[], object]) -> object:
+async def in_thread(
+    function: Callable[[], object], workers: Callable[[], ElasticExecutor] = _workers
+) -> object:
     """What `function()` returns or raises. A call that nobody waits for any more never begins."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
@@ -64,7 +66,7 @@ async def in_thread(function: Callable[[], object]) -> object:
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, value, error)
 
-    _workers().submit(work)
+    workers().submit(work)
     return await future
 
 

@@ -15,9 +15,11 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
+from agent_context._validation import check_callback
 from agent_context.errors import InvalidOptions, ToolError
 from agent_context.messages import ToolCall, describe_validation_error
 from agent_context.tools.arguments import normalize_arguments
@@ -101,6 +103,11 @@ class CallableTool(Tool, ABC):
     approval: ApprovalPolicy = Field(default="never", exclude=True)
     max_result: int | None = Field(default=None, gt=0, exclude=True)
     """Characters of a result that the model gets to read at once; None takes the toolbox's."""
+
+    @field_validator("approval")
+    @classmethod
+    def _check_approval(cls, approval: ApprovalPolicy) -> ApprovalPolicy:
+        return check_callback("approval", approval) if callable(approval) else approval
 
     @property
     def spec(self) -> Tool:

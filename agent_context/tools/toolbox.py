@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from agent_context._validation import check_callback
 from agent_context.errors import InvalidOptions, ToolError
 from agent_context.messages import Message, TextPart, ToolCall
 from agent_context.tools.approval import (
@@ -20,6 +21,7 @@ from agent_context.tools.approval import (
     refusal_text,
     request_decision,
 )
+from agent_context.tools.arguments import require_arguments
 from agent_context.tools.call import RepeatedFailures, run_tool
 from agent_context.tools.function import tool as tool_of
 from agent_context.tools.result_parts import result_message, to_parts
@@ -109,7 +111,7 @@ class Toolbox:
         self._keeper: ToolResultStore = InMemoryToolResults() if keeper is None else keeper
         self._offers_reader = reader
         self._conversation_id = conversation_id
-        self._progress = progress
+        self._progress = None if progress is None else check_callback("progress", progress)
         self._tools = _by_name(tools)
         self._reader = make_read_result_tool(self._keeper, limits.max_result)
 
@@ -201,6 +203,7 @@ class Toolbox:
         if not isinstance(found, CallableTool):
             return _Asked(key, call)
         try:
+            require_arguments(call.arguments, found.parameters, who=found.name)
             arguments = found.normalize(call.arguments)
         except Exception:  # noqa: BLE001 - running it says what is wrong
             return _Asked(key, call, fits=False)

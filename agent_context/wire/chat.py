@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import orjson
 
 from agent_context.errors import BackendError, ErrorKind
 from agent_context.messages import (
@@ -15,7 +12,6 @@ from agent_context.messages import (
     Message,
     Origin,
     Usage,
-    new_id,
 )
 from agent_context.stream_events import (
     Finished,
@@ -26,15 +22,19 @@ from agent_context.stream_events import (
     ToolCallDelta,
     UsageReported,
 )
+from agent_context.wire.call_fragments import CallAssembler, arguments_text, extra_fields
 from agent_context.wire.completion_checks import (
     drop_incomplete_calls,
     empty_response_error,
-    is_object,
+    is_whole,
+    later_usage,
     parse_json_object,
+    reported_error,
 )
 from agent_context.wire.errors import error_from_stream
 from agent_context.wire.lenient_json import as_count, as_list, as_mapping
 from agent_context.wire.reasoning_details import join_details
+from agent_context.wire.split_pairs import SplitPairs, mend_extra
 
 __all__ = ["ChunkReader", "parse_chunk", "parse_completion", "parse_messages", "parse_usage"]
 
@@ -54,13 +54,19 @@ _FAILED = {
     "model_context_window_exceeded": (ErrorKind.CONTEXT_OVERFLOW, False, "the window is full"),
     "network_error": (ErrorKind.TRANSPORT, True, "the server lost its own connection"),
     "insufficient_system_resource": (ErrorKind.OVERLOADED, True, "the server ran out of resources"),
+    # OpenRouter (openrouter.ai/docs, 2026), vLLM and SGLang, for what failed behind them.
+    "error": (ErrorKind.OVERLOADED, True, "its server failed"),
+    "abort": (ErrorKind.OVERLOADED, True, "its server gave it up"),
 }
 """Finish reasons of answers that are not whole, whatever has arrived: kind, retryable, why."""
+
+_CUT = (ErrorKind.TRANSPORT, True, "it ends within a tool call, without a finish reason")
 
 
 def parse_messages(response: Mapping[str, Any], *, vendor: str) -> tuple[Message, ...]:
     """The messages in a whole answer, one for each choice that says anything."""
-    _raise_error(response, vendor)
+    if error := reported_error(response, _choice(response)):
+        raise error_from_stream(error, vendor=vendor)
     readers: list[ChunkReader] = []
     for choice in _choices(response):
         readers.append(ChunkReader(vendor))
@@ -72,7 +78,7 @@ def parse_completion(
     response: Mapping[str, Any], *, vendor: str, request_id: str | None = None
 ) -> Completion:
     """The answer that a whole response is. Raises `BackendError` if it is none."""
-    if not response.get("error") and not _choices(response):
+    if not (reported_error(response, _choice(response)) or _choices(response)):
         why = f"the answer has no choices, only {sorted(response)}"
         raise BackendError(why, kind=ErrorKind.PROTOCOL, vendor=vendor, request_id=request_id)
     reader = ChunkReader(vendor, request_id)
@@ -82,17 +88,23 @@ def parse_completion(
 
 def parse_chunk(chunk: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
     """What one chunk says on its own; calls are numbered as the server numbers them."""
-    sent = iter(_calls(_delta(_choice(chunk))))
-    return tuple(
-        _as_sent(event, as_mapping(next(sent))) if isinstance(event, ToolCallDelta) else event
-        for event in ChunkReader("").feed(chunk)
+    choice = _choice(chunk)
+    calls = [as_mapping(raw) for raw in _calls(_delta(choice))]
+    events = ChunkReader("").feed(chunk)
+    said = [event for event in events if isinstance(event, TextDelta | ReasoningDelta)]
+    rest = [event for event in events if isinstance(event, UsageReported)]
+    return (*said, *(_as_sent(place, raw) for place, raw in enumerate(calls)), *rest)
+
+
+def _as_sent(place: int, raw: Mapping[str, Any]) -> ToolCallDelta:
+    index, function = as_count(raw.get("index")), as_mapping(raw, "function")
+    return ToolCallDelta(
+        place if index is None else index,
+        _text(raw.get("id")) or None,
+        _text(function.get("name")) or None,
+        arguments_text(function.get("arguments")),
+        extra_fields(raw) or None,
     )
-
-
-def _as_sent(event: ToolCallDelta, sent: Mapping[str, Any]) -> ToolCallDelta:
-    index = as_count(sent.get("index"))
-    number = event.index if index is None else index
-    return ToolCallDelta(number, _text(sent.get("id")) or None, event.name, event.arguments)
 
 
 def parse_usage(raw: object) -> Usage | None:
@@ -119,16 +131,6 @@ def parse_usage(raw: object) -> Usage | None:
     )
 
 
-@dataclass(slots=True)
-class _Open:
-    """A call that is being written, and the number it has in the events."""
-
-    number: int
-    id: str
-    named: bool
-    arguments: list[str]
-
-
 class ChunkReader:
     """Turns the chunks of one answer into events, and at the end into a completion.
 
@@ -139,14 +141,17 @@ class ChunkReader:
     def __init__(self, vendor: str, request_id: str | None = None) -> None:
         self.done = False
         """Whether the server said `[DONE]`."""
+        self.whole = False
+        """Whether the answer came in one piece, which needs no `[DONE]`."""
         self.model = ""
         self.raw_finish_reason: str | None = None
         self._vendor = vendor
         self._request_id = request_id
         self._assembly = StreamAccumulator(Origin(vendor=vendor))
         self._details: list[object] = []
-        self._calls: list[_Open] = []
-        self._by_index: dict[int, _Open] = {}
+        self._calls = CallAssembler()
+        self._halves = SplitPairs()
+        self._streamed = False
 
     @property
     def finished(self) -> bool:
@@ -160,7 +165,7 @@ class ChunkReader:
 
     def read(self, payload: bytes) -> list[StreamEvent]:
         """The events of one `data` payload. `BackendError` for one that is no JSON object."""
-        if payload.startswith(b"[DONE]"):
+        if payload.strip().startswith(b"[DONE]"):
             self.done = True
             return []
         return self.feed(
@@ -169,33 +174,28 @@ class ChunkReader:
 
     def feed(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         """The events of one chunk. Raises `BackendError` for an error that the server reports."""
-        if chunk.get("error"):
-            _raise_error(chunk, self._vendor, self._request_id)
         choice = _choice(chunk)
+        if error := reported_error(chunk, choice):
+            raise error_from_stream(error, vendor=self._vendor, request_id=self._request_id)
         events: list[StreamEvent] = []
         if not self.model:
             self._identify(chunk)
         if choice:
-            self._read_delta(_delta(choice), events)
-            if reason := choice.get("finish_reason"):
-                self.raw_finish_reason = str(reason)
+            self._read_choice(choice, events)
         if reported := chunk.get("usage") or choice.get("usage"):
-            usage = parse_usage(reported)
-            if usage is not None:
-                if usage.cached_tokens is None and "timings" in chunk:  # llama.cpp's
-                    reused = as_count(as_mapping(chunk, "timings").get("cache_n"))
-                    usage = usage.model_copy(update={"cached_tokens": reused})
-                events.append(UsageReported(usage))
-        for event in events:
-            self._assembly.add(event)
+            self._read_usage(reported, chunk, events)
         return events
 
     def finish(self) -> Finished:
         """The whole answer. Raises `BackendError` if nothing was said, or the server failed."""
         if failed := _FAILED.get(self.raw_finish_reason or ""):
             raise self._no_answer("the model's answer broke off", failed)
+        for event in self._halves.rest():
+            self._assembly.add(event)
         reason = self._reason()
         message = self._message(reason)
+        if self.done and not self.finished and not all(map(is_whole, message.tool_calls)):
+            raise self._no_answer("the model's answer broke off", _CUT)
         if not (message.parts or message.reasoning or message.tool_calls):
             why, vendor = self.raw_finish_reason, self._vendor
             raise empty_response_error(why, vendor=vendor, request_id=self._request_id)
@@ -223,14 +223,16 @@ class ChunkReader:
         else:
             reason = _REASONS.get(self.raw_finish_reason, FinishReason.OTHER)
         # Ollama and others say `stop` after tool calls.
-        return FinishReason.TOOL_CALLS if reason is FinishReason.STOP and self._calls else reason
+        return (
+            FinishReason.TOOL_CALLS if reason is FinishReason.STOP and self._calls.count else reason
+        )
 
     def _message(self, reason: FinishReason) -> Message:
         message = self._assembly.to_message(reason)
         if self._details:
             details = join_details(self._details)
             message = message.model_copy(update={"reasoning_details": details})
-        return drop_incomplete_calls(message, reason)
+        return mend_extra(drop_incomplete_calls(message, reason))
 
     def _no_answer(self, what: str, verdict: tuple[ErrorKind, bool, str]) -> BackendError:
         kind, retryable, why = verdict
@@ -243,59 +245,73 @@ class ChunkReader:
             retryable=retryable,
         )
 
-    def _read_delta(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-        if reasoning and (text := _text(reasoning)):
-            events.append(ReasoningDelta(text))
+    def _read_usage(
+        self, reported: object, chunk: Mapping[str, Any], events: list[StreamEvent]
+    ) -> None:
+        usage = parse_usage(reported)
+        if usage is None:
+            return
+        if usage.cached_tokens is None and "timings" in chunk:  # llama.cpp's
+            reused = as_count(as_mapping(chunk, "timings").get("cache_n"))
+            usage = usage.model_copy(update={"cached_tokens": reused})
+        self._emit(UsageReported(later_usage(self._assembly.usage, usage)), events)
+
+    def _read_choice(self, choice: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        if delta := as_mapping(choice, "delta"):
+            self._read_fragment(delta, events)
+            self._streamed = True
+        if message := as_mapping(choice, "message"):
+            if self._streamed:
+                self._read_rest(message, events)
+            elif self.empty:
+                self.whole = True
+                self._read_whole(message, events)
+            else:  # some servers call their fragments messages
+                self.whole = False
+                self._read_fragment(message, events)
+        if reason := choice.get("finish_reason"):
+            self.raw_finish_reason = str(reason)
+
+    def _read_fragment(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        self._say(_thought(delta), _content(delta), events)
         if details := delta.get("reasoning_details"):
             self._details += as_list(details)
-        content = delta.get("content") or delta.get("refusal")
-        if content and (text := content if type(content) is str else _join(content)):
-            events.append(TextDelta(text))
         if delta.get("tool_calls"):
-            events.extend(self._fragment(as_mapping(item)) for item in _calls(delta))
+            self._read_calls(delta, self._calls.add, events)
 
-    def _fragment(self, raw: Mapping[str, Any]) -> ToolCallDelta:
-        function = as_mapping(raw, "function")
-        index, sent_id, name = (
-            as_count(raw.get("index")),
-            _text(raw.get("id")),
-            function.get("name"),
-        )
-        arguments = _arguments(function.get("arguments"))
-        call = self._continue_call(index, sent_id, named=bool(name))
-        if call is None:
-            return self._open_call(index, sent_id, _text(name), arguments)
-        fresh_name = None if call.named else _text(name) or None
-        call.named = call.named or fresh_name is not None
-        call.arguments.append(arguments)
-        return ToolCallDelta(call.number, None, fresh_name, arguments)
+    def _read_whole(self, message: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        self._say(_thought(message), _content(message), events)
+        self._details += as_list(message.get("reasoning_details"))
+        self._read_calls(message, self._calls.add_whole, events)
 
-    def _open_call(
-        self, index: int | None, sent_id: str, name: str, arguments: str
-    ) -> ToolCallDelta:
-        call = _Open(len(self._calls), sent_id, bool(name), [arguments])
-        self._calls.append(call)
-        if index is not None:
-            self._by_index[index] = call
-        # A call must have an id that its result can name; older Ollama servers give none.
-        return ToolCallDelta(call.number, sent_id or f"call_{new_id()}", name or None, arguments)
+    def _read_rest(self, message: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        """What a whole message, at the end of its fragments, says beyond them."""
+        sent = self._assembly.to_message()
+        thought = _beyond(_thought(message), sent.reasoning or "")
+        self._say(thought, _beyond(_content(message), sent.text), events)
+        self._details = self._details or as_list(message.get("reasoning_details"))
+        add = self._calls.add if self._calls.count else self._calls.add_whole
+        self._read_calls(message, add, events)
 
-    def _continue_call(self, index: int | None, sent_id: str, *, named: bool) -> _Open | None:
-        """The open call that a fragment belongs to; None if it opens one."""
-        if index is not None:
-            call = self._by_index.get(index)
-            # Relays number every call 0: another id is another call.
-            return None if call and sent_id and call.id and call.id != sent_id else call
-        if sent_id:
-            return next((call for call in self._calls if call.id == sent_id), None)
-        last = self._calls[-1] if self._calls else None
-        return None if last and named and is_object("".join(last.arguments)) else last
+    def _say(self, thought: str, text: str, events: list[StreamEvent]) -> None:
+        if thought and (thought := self._halves.join("reasoning", thought)):
+            self._emit(ReasoningDelta(thought), events)
+        if text and (text := self._halves.join("text", text)):
+            self._emit(TextDelta(text), events)
 
+    def _read_calls(
+        self,
+        message: Mapping[str, Any],
+        add: Callable[[Mapping[str, Any]], ToolCallDelta | None],
+        events: list[StreamEvent],
+    ) -> None:
+        for item in _calls(message):
+            if (event := add(as_mapping(item))) is not None:
+                self._emit(self._halves.join_arguments(event), events)
 
-def _raise_error(chunk: Mapping[str, Any], vendor: str, request_id: str | None = None) -> None:
-    if error := chunk.get("error"):
-        raise error_from_stream(error, vendor=vendor, request_id=request_id)
+    def _emit(self, event: StreamEvent, events: list[StreamEvent]) -> None:
+        self._assembly.add(event)
+        events.append(event)
 
 
 def _choices(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -315,6 +331,23 @@ def _delta(choice: Mapping[str, Any]) -> Mapping[str, Any]:
     return as_mapping(choice.get("delta") or choice.get("message"))
 
 
+def _thought(delta: Mapping[str, Any]) -> str:
+    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+    return _text(reasoning) if reasoning else ""
+
+
+def _content(delta: Mapping[str, Any]) -> str:
+    content = delta.get("content") or delta.get("refusal")
+    if not content:
+        return ""
+    return content if type(content) is str else _join(content)
+
+
+def _beyond(whole: str, sent: str) -> str:
+    """What a whole text has behind what was sent of it; nothing if it is another text."""
+    return whole[len(sent) :] if whole.startswith(sent) else ""
+
+
 def _calls(delta: Mapping[str, Any]) -> list[object]:
     return as_list(delta.get("tool_calls"))
 
@@ -329,10 +362,3 @@ def _join(content: object) -> str:
         part if isinstance(part, str) else _text(as_mapping(part).get("text"))
         for part in as_list(content)
     )
-
-
-def _arguments(value: object) -> str:
-    """The JSON text of arguments; some servers send the object itself."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    return orjson.dumps(value).decode()

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-import orjson
-
 from agent_context.errors import BackendError, ErrorKind
-from agent_context.messages import FinishReason, Message, ToolCall
+from agent_context.messages import FinishReason, Message, ToolCall, Usage
+from agent_context.wire.arguments import is_object
 from agent_context.wire.lenient_json import loads_lenient
 
-__all__ = ["drop_incomplete_calls", "empty_response_error", "is_object", "parse_json_object"]
+__all__ = [
+    "drop_incomplete_calls",
+    "empty_response_error",
+    "is_whole",
+    "later_usage",
+    "parse_json_object",
+    "reported_error",
+]
 
 _FINISHED = (FinishReason.STOP, FinishReason.TOOL_CALLS)
 
@@ -31,7 +37,7 @@ _SAID_NOTHING["max_output_tokens"] = _SAID_NOTHING["length"]
 def parse_json_object(payload: bytes, *, vendor: str, request_id: str | None) -> Mapping[str, Any]:
     """The object that one `data` payload is. `BackendError` for one that is none."""
     try:
-        chunk = loads_lenient(payload)
+        chunk = loads_lenient(payload, fragment=True)
     except ValueError as error:
         start = payload[:80].decode("utf-8", "replace")
         raise BackendError(
@@ -71,17 +77,37 @@ def drop_incomplete_calls(message: Message, reason: FinishReason) -> Message:
     """The message; if it wasn't finished, without calls that are not whole."""
     if reason in _FINISHED:
         return message
-    whole = tuple(call for call in message.tool_calls if _is_whole(call))
+    whole = tuple(call for call in message.tool_calls if is_whole(call))
     return message.model_copy(update={"tool_calls": whole})
 
 
-def is_object(text: str) -> bool:
-    """Whether the JSON text is a whole object."""
-    try:
-        return isinstance(orjson.loads(text), dict)
-    except orjson.JSONDecodeError:
-        return False
-
-
-def _is_whole(call: ToolCall) -> bool:
+def is_whole(call: ToolCall) -> bool:
+    """Whether a call has a name and one JSON object as its arguments."""
     return bool(call.name) and is_object(call.arguments)
+
+
+_COMPLAINTS = ("message", "msg", "detail", "errors", "error_msg", "error_message", "error_code")
+"""Where a chunk that says nothing else says what went wrong."""
+
+_HEALTHY = frozenset({"0", "200", "ok", "success"})
+
+
+def reported_error(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> object:
+    """The error that a chunk reports in any of its shapes; None if it reports none."""
+    if error := chunk.get("error") or choice.get("error"):
+        return error
+    if "error" in {chunk.get("object"), chunk.get("type")}:
+        return chunk
+    if chunk.get("choices") or str(chunk.get("code", "")).lower() in _HEALTHY:
+        return None
+    return chunk if any(chunk.get(name) for name in _COMPLAINTS) else None
+
+
+def later_usage(before: Usage, after: Usage) -> Usage:
+    """`after`, but for figures that it has lost: a zero is no news where there was a figure."""
+    lost = {
+        name: figure
+        for name in Usage.model_fields
+        if (figure := getattr(before, name)) and not getattr(after, name)
+    }
+    return after.model_copy(update=lost) if lost else after

@@ -67,6 +67,11 @@ _CODES: dict[str, _Classification] = {
     # Kimi, llama.cpp
     "exceeded_current_quota_error": _QUOTA,
     "exceed_context_size_error": _FULL,
+    # Alibaba (help.aliyun.com, model studio, error codes, 2026)
+    **dict.fromkeys(("Arrearage", "AllocationQuota.FreeTierOnly"), _QUOTA),
+    **dict.fromkeys(("DataInspectionFailed", "data_inspection_failed"), _FILTERED),
+    **dict.fromkeys(("Throttling", "Throttling.RateQuota", "Throttling.AllocationQuota"), _RATE),
+    **dict.fromkeys(("InvalidApiKey", "invalid_api-key"), _AUTH),
     # Zhipu: business codes come with any status
     **dict.fromkeys(("1000", "1001", "1002", "1003", "1004", "1100"), _AUTH),
     **dict.fromkeys(("1110", "1111", "1112", "1121"), _AUTH),
@@ -92,13 +97,26 @@ _PHRASES: tuple[tuple[_Classification | None, tuple[str, ...]], ...] = (
     (
         _FULL,
         (
-            r"maximum context length",
-            r"exceeds the context window",
+            r"maximum (context|model|prompt) length",
+            r"exceeds? (the |this model's |max(imum)? )*(context|input) (window|length|limit)",
+            r"exceed(s|ed)? context (window|limit|length|size)",
+            r"exceeds the maximum allowed length",
             r"reduce the length of the messages",
             r"exceeds the available context size",
-            r"greater than the context length",
+            r"(greater|longer) than the (model's )?(context|maximum model) length",
+            r"context (the )?overflow",
+            r"reached context length",
+            r"context length of only",
             r"exceeded model token limit",
-            r"prompt (is )?too long",
+            r"(prompt|input) (is )?too long",
+            r"(number of|too many) input tokens",
+            r"input tokens exceed",
+            r"prompt token count of \d+ exceeds",
+            r"exceeds the (limit|maximum number) of \d* ?(input )?tokens",
+            r"`?inputs`? (tokens \+ `?max_new_tokens`? must be|must have less than)",
+            r"too large for model with \d+ maximum context",
+            r"size limit exceeded by \d+ tokens",
+            r"current length is \d+ while limit is",
             r"prompt exceeds max length",
             r"range of input length",
             r"input token count.*exceeds",
@@ -109,6 +127,8 @@ _PHRASES: tuple[tuple[_Classification | None, tuple[str, ...]], ...] = (
     (
         _HISTORY,
         (
+            r"failed to parse tool call arguments",
+            r"(tool call|function)('s|\.|_call\.)? ?arguments.{0,40}(valid|parse|json)",
             r"in the thinking mode must be passed back",
             r"must be followed by tool messages",
             r"must be a response to a prece+ding message",
@@ -134,6 +154,16 @@ _PHRASES: tuple[tuple[_Classification | None, tuple[str, ...]], ...] = (
         ),
     ),
     (_FILTERED, (r"content exists risk",)),
+    (
+        _QUOTA,
+        (
+            r"account is in good standing",
+            r"insufficient (account )?(balance|credits?|funds)",
+            r"exceeded your current quota",
+            r"requires more credits",
+            r"^arrearage",
+        ),
+    ),
     (
         _PARAMETER,
         (
@@ -190,19 +220,38 @@ _REQUEST_IDS = ("x-request-id", "x-deepseek-request-id", "x-ds-trace-id", "reque
 _RESET = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _BEIJING = timezone(timedelta(hours=8))
 _MOST_TEXT = 500
+_MOST_TOKENS = 10**15
 
 
 _SIZES = tuple(
-    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    re.compile(re.sub("#([a-z]+)", r"(?P<\1>\\d[\\d,]*)", pattern), re.IGNORECASE | re.DOTALL)
     for pattern in (
-        r"context length is (?P<window>\d+).{0,60}?(requested|resulted in)\D{0,9}(?P<needed>\d+)",
-        r"\((?P<needed>\d+)\) exceeds.{0,40}context length \((?P<window>\d+)",
-        r"token limit: (?P<window>\d+) \(requested: (?P<needed>\d+)",
-        r"input length should be \[\d+, ?(?P<window>\d+)\]",
-        r"maximum context length is (?P<window>\d+)",
+        r"context length is #window.{0,60}?total of (at least )?#needed",
+        r"too large: #output.*context length is #window.{0,60}?has #input input",
+        r"context length is #window.{0,200}?(contains|has) (at least )?#input (input )?tokens",
+        r"context length is #window.{0,60}?(requested|resulted in)\D{0,9}#needed",
+        r"context length of #window.{0,80}?total of #needed",
+        r"prompt length is #window.{0,40}?contains #needed",
+        r"\(length #needed\).{0,60}?length of #window",
+        r"\(#needed( tokens)?\) (exceeds|is longer).{0,40}(context|allowed) length \(#window",
+        r"token limit: #window \(requested: #needed",
+        r"must be <= #window.{0,20}?given: #input `?inputs.{0,20}?and #output",
+        r"less than #window tokens.{0,20}?given: #needed",
+        r"too long: #needed tokens > #window",
+        r"context limit: #input \+ #output > #window",
+        r"\(#needed\) exceeds the maximum number of tokens allowed \(#window",
+        r"contains #needed tokens.{0,60}?model with #window",
+        r"tokens \(#needed\) exceed context window of #window",
+        r"count of #needed exceeds the limit of #window",
+        r"current length is #needed while limit is #window",
+        r"n_keep: #needed.{0,9}n_ctx: #window",
+        r"first #needed tokens.{0,90}?context length of only #window",
+        r"input length should be \[\d+, ?#window\]",
+        r"maximum (context|model|prompt) length (is|of) #window",
+        r"context length of (only )?#window",
     )
 )
-"""How an overflow says what the window holds, and what was asked of it."""
+"""How an overflow says what the window holds, and what was asked of it: the first that fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +314,18 @@ def _sizes(said: _ErrorPayload, verdict: _Classification) -> dict[str, int | Non
     if verdict.kind is not ErrorKind.CONTEXT_OVERFLOW:
         return {}
     found = next((match for match in (size.search(said.message) for size in _SIZES) if match), None)
-    told = {name: int(digits) for name, digits in found.groupdict().items()} if found else {}
-    return {"window": said.window, "needed": said.needed, **told}
+    told = {name: _figure(digits) for name, digits in found.groupdict().items()} if found else {}
+    window, needed = told.get("window"), told.get("needed")
+    if needed is None and "input" in told:
+        needed = told["input"] + told.get("output", 0)
+    return {
+        "window": window if window is not None else said.window,
+        "needed": needed if needed is not None else said.needed,
+    }
+
+
+def _figure(digits: str) -> int:
+    return min(int(digits.replace(",", "")[:18]), _MOST_TOKENS)
 
 
 def request_id_of(headers: Mapping[str, str]) -> str | None:

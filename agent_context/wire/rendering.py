@@ -229,7 +229,8 @@ def render(record: StoredMessage, dialect: Dialect, *, late: bool = False) -> by
     own = _is_own(fields, dialect)
     wire |= _reasoning(fields, dialect, own=own)
     if fields.get("tool_calls"):
-        wire["tool_calls"] = [_call(call, own=own) for call in fields["tool_calls"]]
+        returns = _is_from(fields, dialect)
+        wire["tool_calls"] = [_call(call, own=returns) for call in fields["tool_calls"]]
     if "tool_call_id" in fields:
         wire["tool_call_id"] = fields["tool_call_id"]
     if fields.get("name") and dialect.names:
@@ -241,8 +242,13 @@ def render(record: StoredMessage, dialect: Dialect, *, late: bool = False) -> by
 
 def _is_own(fields: Mapping[str, Any], dialect: Dialect) -> bool:
     """Whether what only its vendor understands goes back to it; OpenAI refuses what it sent."""
+    return dialect.keep_reasoning and _is_from(fields, dialect)
+
+
+def _is_from(fields: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Whether the vendor that it goes to has sent it. Fields of calls go back to any."""
     origin: Mapping[str, Any] = fields.get("origin") or {}
-    return dialect.keep_reasoning and origin.get("vendor") == dialect.vendor
+    return origin.get("vendor") == dialect.vendor
 
 
 def _reasoning(fields: Mapping[str, Any], dialect: Dialect, *, own: bool) -> dict[str, Any]:
@@ -254,10 +260,11 @@ def _reasoning(fields: Mapping[str, Any], dialect: Dialect, *, own: bool) -> dic
 
 
 def _call(call: dict[str, Any], *, own: bool) -> dict[str, Any]:
-    wire = call if own else {name: call[name] for name in ("id", "type", "function")}
-    name = call["function"]["name"]
-    legal = function_name(name)
-    return wire if legal == name else wire | {"function": call["function"] | {"name": legal}}
+    function: dict[str, Any] = call["function"]
+    known = {"name": function_name(function["name"]), "arguments": function["arguments"]}
+    if own:
+        return call | {"function": function | known}
+    return {"id": call["id"], "type": "function", "function": known}
 
 
 def _content(content: object, role: Role, dialect: Dialect) -> object:

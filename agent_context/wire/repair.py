@@ -20,7 +20,10 @@ import orjson
 
 from agent_context._context.stored_message import StoredMessage
 from agent_context.messages import MessageId, Role
+from agent_context.wire.arguments import to_object_text
+from agent_context.wire.call_fragments import arguments_text
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
+from agent_context.wire.lenient_json import as_list, as_mapping
 
 __all__ = [
     "CONTINUE",
@@ -53,6 +56,8 @@ class RepairKind(StrEnum):
     ADDED = "added"
     RENAMED = "renamed"
     """Ids of its calls, or the id that it answers."""
+    REWRITTEN = "rewritten"
+    """Arguments of its calls."""
     MERGED = "merged"
 
 
@@ -221,7 +226,10 @@ def _group(
     notes: list[RepairNote],
 ) -> Iterator[StoredMessage]:
     """A message with calls, and a result for each of them."""
-    caller = records[index]
+    caller = _with_object_arguments(records[index])
+    if caller is not records[index]:
+        why = "arguments are one JSON object"
+        notes.append(RepairNote(index, caller.id, RepairKind.REWRITTEN, why))
     ids = legal.of(caller)
     if ids is not caller.call_ids:
         notes.append(
@@ -273,6 +281,23 @@ def _with_call_ids(caller: StoredMessage, ids: tuple[str, ...]) -> StoredMessage
     calls = cast("list[dict[str, Any]]", fields["tool_calls"])
     fields["tool_calls"] = [call | {"id": name} for call, name in zip(calls, ids, strict=True)]
     return _record(caller.id, caller.role, fields, ids)
+
+
+def _with_object_arguments(caller: StoredMessage) -> StoredMessage:
+    """The message with arguments that servers can parse; the same object if they are so already."""
+    fields = caller.fields()
+    items = map(as_mapping, as_list(fields.get(OUTPUT_ITEMS)))
+    called = [item for item in items if item.get("type") == "function_call"]
+    places = cast(
+        "list[dict[str, Any]]", [*(call["function"] for call in fields["tool_calls"]), *called]
+    )
+    written = [arguments_text(place.get("arguments")) for place in places]
+    legal = list(map(to_object_text, written))
+    if legal == written:
+        return caller
+    for place, text in zip(places, legal, strict=True):
+        place["arguments"] = text
+    return _record(caller.id, caller.role, fields, caller.call_ids)
 
 
 def _answering(result: StoredMessage, call: str) -> StoredMessage:

@@ -13,6 +13,7 @@ import orjson
 
 from agent_context._context.stored_message import StoredMessage
 from agent_context.messages import Role
+from agent_context.wire.call_fragments import arguments_text
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
 from agent_context.wire.lenient_json import as_list, as_mapping
 from agent_context.wire.names import function_name
@@ -25,6 +26,8 @@ PARAGRAPH = "\n\n"
 
 _NO_THOUGHT = " "
 """DeepSeek wants reasoning with calls, and takes an empty one for none (deepseek-recipe 0.2.0)."""
+
+_CALL = frozenset({"type", "id", "status", "call_id", "name", "arguments"})
 
 _Item = Mapping[str, Any]
 
@@ -51,7 +54,10 @@ def reasoning_parts(item: _Item) -> tuple[str, list[str]]:
 def has_extra_content(items: Iterable[_Item]) -> bool:
     """Whether they hold more than the fields of a message do."""
     return any(
-        item.get("type") not in {"message", "function_call"} or item.get("phase") for item in items
+        item.get("type") not in {"message", "function_call"}
+        or item.get("phase")
+        or (_is_call(item) and item.keys() - _CALL)
+        for item in items
     )
 
 
@@ -99,7 +105,11 @@ def _may_return(items: Sequence[_Item], dialect: Dialect) -> bool:
 
 def _says_the_same(items: Sequence[_Item], fields: Mapping[str, Any]) -> bool:
     """Whether the message is still what its items say. Ids of calls are none of it."""
-    called = [(item.get("name"), item.get("arguments")) for item in items if _is_call(item)]
+    called = [
+        (item.get("name"), arguments_text(item.get("arguments")))
+        for item in items
+        if _is_call(item)
+    ]
     functions = [as_mapping(call, "function") for call in fields.get("tool_calls", ())]
     if called != [(function["name"], function["arguments"]) for function in functions]:
         return False
@@ -121,7 +131,9 @@ def _put_back(
 
 
 def _with_id(item: _Item, call_id: str) -> _Item:
-    return item if item.get("call_id") == call_id else {**item, "call_id": call_id}
+    if item.get("call_id") == call_id and isinstance(item.get("arguments"), str):
+        return item
+    return {**item, "call_id": call_id, "arguments": arguments_text(item.get("arguments"))}
 
 
 def _is_call(item: _Item) -> bool:

@@ -21,10 +21,13 @@ from agent_context.stream_events import (
     ToolCallDelta,
     UsageReported,
 )
+from agent_context.wire.call_fragments import arguments_text
 from agent_context.wire.completion_checks import (
     drop_incomplete_calls,
     empty_response_error,
+    later_usage,
     parse_json_object,
+    reported_error,
 )
 from agent_context.wire.dialect import OUTPUT_ITEMS
 from agent_context.wire.errors import error_from_stream
@@ -35,6 +38,7 @@ from agent_context.wire.response_items import (
     item_texts,
     reasoning_parts,
 )
+from agent_context.wire.split_pairs import SplitPairs, mend_extra
 
 __all__ = ["ResponsesReader", "parse_completion", "parse_event", "parse_usage"]
 
@@ -74,7 +78,7 @@ def parse_event(event: Mapping[str, Any]) -> tuple[StreamEvent, ...]:
     """What one event says on its own; calls are numbered as the server numbers its items."""
     number = as_count(event.get("output_index")) or 0
     if event.get("type") == f"{_ARGUMENTS}.delta":
-        return (ToolCallDelta(number, arguments=_text(event.get("delta"))),)
+        return (ToolCallDelta(number, arguments=arguments_text(event.get("delta"))),)
     return tuple(
         ToolCallDelta(number, said.id, said.name, said.arguments)
         if isinstance(said, ToolCallDelta) and "output_index" in event
@@ -103,9 +107,16 @@ def parse_usage(raw: object) -> Usage | None:
 class _Item:
     """An item that is being written."""
 
-    id: str = ""
+    kind: str = ""
+    """Its type, once that is known."""
+    opened: bool = False
+    """Whether the server has announced it."""
     number: int | None = None
     """Of a call: which of this answer."""
+    call: tuple[str, str] = ("", "")
+    """Of a call: its id as it was sent, and its name."""
+    held: str = ""
+    """Arguments of a call whose name is still to come."""
     raw: Mapping[str, Any] | None = None
     """The whole item, once it is done."""
     sent: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
@@ -129,6 +140,10 @@ class ResponsesReader:
         self._assembly = StreamAccumulator(Origin(vendor=vendor))
         self._items: list[_Item] = []
         self._by_index: dict[int, _Item] = {}
+        self._by_id: dict[str, _Item] = {}
+        self._by_call: dict[str, _Item] = {}
+        self._call_ids: set[str] = set()
+        self._halves = SplitPairs()
         self._calls = 0
         self._last_text: _Item | None = None
         self._last_thought: tuple[_Item, str, int] | None = None
@@ -136,6 +151,11 @@ class ResponsesReader:
     @property
     def finished(self) -> bool:
         """Whether the end of the answer has been seen."""
+        return self.done
+
+    @property
+    def whole(self) -> bool:
+        """Whether an answer in one piece can be the whole one."""
         return self.done
 
     def read(self, payload: bytes) -> list[StreamEvent]:
@@ -151,22 +171,23 @@ class ResponsesReader:
         events: list[StreamEvent] = []
         kind = _text(event.get("type"))
         stem, _, step = kind.rpartition(".")
+        if error := _error_of(event, kind):
+            raise self._failure(error)
         if stem in _TEXT:
             self._read_text(event, event.get(_TEXT[stem] if step == "done" else "delta"), events)
         elif stem in _THOUGHT:
             self._read_thought(event, _THOUGHT[stem], whole=step == "done", events=events)
         elif stem == _ARGUMENTS:
             whole = step == "done"
-            text = _text(event.get("arguments" if whole else "delta"))
-            self._arguments(self._item(event), text, events, whole=whole)
+            text = arguments_text(event.get("arguments" if whole else "delta"))
+            self._arguments(self._item(event, "function_call"), text, events, whole=whole)
         elif stem == "response.output_item":
-            self._read_item(event, events, done=step == "done")
+            raw, done = as_mapping(event, "item"), step == "done"
+            self._read_item(self._announced(event, raw, done=done), raw, events, done=done)
         elif kind in _STARTS:
             self._identify(as_mapping(event, "response"))
         elif kind in _ENDS:
             self._end(as_mapping(event, "response"), kind, events)
-        elif kind == "error" or (not kind and event.get("error")):
-            raise self._failure(event.get("error") or event)
         elif not kind and "output" in event:
             self._end(event, "", events)
         for said in events:
@@ -175,6 +196,8 @@ class ResponsesReader:
 
     def finish(self) -> Finished:
         """The whole answer. Raises `BackendError` if nothing was said."""
+        for said in self._halves.rest():
+            self._assembly.add(said)
         reason = self._reason()
         message = drop_incomplete_calls(self._assembly.to_message(reason), reason)
         if not (message.parts or message.reasoning or message.tool_calls):
@@ -197,7 +220,7 @@ class ResponsesReader:
         whole = self.raw_finish_reason == "completed" and len(items) == len(self._items)
         if not (whole and has_extra_content(items)):
             return message
-        return message.model_copy(update={OUTPUT_ITEMS: items})
+        return mend_extra(message.model_copy(update={OUTPUT_ITEMS: items}))
 
     def _reason(self) -> FinishReason:
         if self.raw_finish_reason is None:
@@ -232,44 +255,86 @@ class ResponsesReader:
         self.raw_finish_reason = _text(why) or status or None
         self._read_output(as_list(response.get("output")), events)
         if (usage := parse_usage(response.get("usage"))) is not None:
-            events.append(UsageReported(usage))
+            events.append(UsageReported(later_usage(self._assembly.usage, usage)))
         self.done = True
 
     def _read_output(self, output: list[object], events: list[StreamEvent]) -> None:
         """What the end repeats; of servers that send no items before, all there is."""
-        known = len(self._items) >= len(output)
-        for index, raw in enumerate(output):
-            item = self._by_index.get(index)
-            if (item is None and not known) or (item is not None and item.raw is None):
-                event = {"output_index": index, "item": raw}
-                self._read_item(event, events, done=True)
+        announced = self._items.copy()
+        for place, raw in enumerate(map(as_mapping, output)):
+            item = self._named(raw) or self._at_place(place, raw, announced, len(output))
+            if item is None and len(announced) < len(output):
+                item = self._open_item(None, raw)
+            if item is not None and item.raw is None:
+                self._read_item(item, raw, events, done=True)
 
-    def _item(self, event: Mapping[str, Any]) -> _Item:
-        """The item that an event belongs to: by its index, else its id, else the last."""
+    def _at_place(
+        self, place: int, raw: Mapping[str, Any], announced: list[_Item], count: int
+    ) -> _Item | None:
+        """The item that stands there; by its index, or if all are there by its order."""
+        found = self._by_index.get(place) if len(self._by_index) == len(announced) else None
+        if found is None and len(announced) == count:
+            found = announced[place]
+        return found if found and found.kind in {"", _text(raw.get("type"))} else None
+
+    def _item(self, event: Mapping[str, Any], kind: str) -> _Item:
+        """The item that a delta belongs to: by its id, else its index, else the last."""
         index, name = as_count(event.get("output_index")), _text(event.get("item_id"))
+        found = self._by_id.get(name) if name else None
+        if found is None and index is not None:
+            found = self._by_index.get(index)
+        elif found is None and not name and self._items:
+            found = self._items[-1]
+        if found is None or found.kind not in {"", kind}:
+            found = self._open_item(index, {"id": name})
+        elif name:
+            self._by_id.setdefault(name, found)
+        found.kind = kind
+        return found
+
+    def _named(self, raw: Mapping[str, Any]) -> _Item | None:
+        """The item that has the id of this one, or is the same call."""
+        kind, call = _text(raw.get("type")), _text(raw.get("call_id"))
+        found = self._by_id.get(_text(raw.get("id")))
+        if found is not None and found.kind in {"", kind} and found.call[0] in {"", call}:
+            return found
+        twin = self._by_call.get(call) if kind == "function_call" else None
+        if twin is None or twin.call[1] != _text(raw.get("name")):
+            return None
+        return twin if twin.raw is None or _same_arguments(twin.raw, raw) else None
+
+    def _announced(self, event: Mapping[str, Any], raw: Mapping[str, Any], *, done: bool) -> _Item:
+        """The item that an event about whole items is about."""
+        if (named := self._named(raw)) is not None:
+            return named
+        index = as_count(event.get("output_index"))
         if index is not None:
             found = self._by_index.get(index)
-        elif name:
-            found = next((item for item in self._items if item.id == name), None)
         else:
             found = self._items[-1] if self._items else None
-        return found or self._open_item(index, name)
+        fits = found is not None and found.kind in {"", _text(raw.get("type"))}
+        # Some servers number every item 0, others give an item another id each time.
+        if found is None or not fits or found.raw is not None or (found.opened and not done):
+            return self._open_item(index, raw)
+        return found
 
-    def _open_item(self, index: int | None, name: str) -> _Item:
-        item = _Item(name)
+    def _open_item(self, index: int | None, raw: Mapping[str, Any]) -> _Item:
+        item = _Item()
         self._items.append(item)
         if index is not None:
             self._by_index[index] = item
+        if name := _text(raw.get("id")):
+            self._by_id[name] = item
         return item
 
     def _read_item(
-        self, event: Mapping[str, Any], events: list[StreamEvent], *, done: bool
+        self, item: _Item, raw: Mapping[str, Any], events: list[StreamEvent], *, done: bool
     ) -> None:
-        raw = as_mapping(event, "item")
-        item = self._item({**event, "item_id": raw.get("id")})
-        if item.raw is not None and not done:  # some servers number every item 0
-            item = self._open_item(as_count(event.get("output_index")), _text(raw.get("id")))
-        if raw.get("type") == "function_call":
+        item.opened = True
+        item.kind = _text(raw.get("type")) or item.kind
+        if name := _text(raw.get("id")):
+            self._by_id.setdefault(name, item)
+        if item.kind == "function_call":
             self._read_call(item, raw, events)
         if done and item.raw is None:
             self._read_rest(item, raw, events)
@@ -285,36 +350,46 @@ class ResponsesReader:
                 self._think(item, place, index, text, events, whole=True)
 
     def _read_call(self, item: _Item, raw: Mapping[str, Any], events: list[StreamEvent]) -> None:
-        if item.number is None:
+        name = _text(raw.get("name"))
+        if item.number is None and name:
             item.number = self._calls
             self._calls += 1
-            # A call must have an id that its result can name.
-            name = _text(raw.get("call_id")) or _text(raw.get("id")) or f"call_{new_id()}"
-            events.append(ToolCallDelta(item.number, name, _text(raw.get("name")) or None))
-        self._arguments(item, _text(raw.get("arguments")), events, whole=True)
+            sent = _text(raw.get("call_id")) or _text(raw.get("id"))
+            item.call = sent, name
+            self._by_call.setdefault(sent, item)
+            events.append(ToolCallDelta(item.number, self._free_id(sent), name, item.held))
+        self._arguments(item, arguments_text(raw.get("arguments")), events, whole=True)
+
+    def _free_id(self, sent: str) -> str:
+        """The id, or one of our own: a result must be able to name its call."""
+        chosen = sent if sent and sent not in self._call_ids else f"call_{new_id()}"
+        self._call_ids.add(chosen)
+        return chosen
 
     def _arguments(self, item: _Item, text: str, events: list[StreamEvent], *, whole: bool) -> None:
+        new = self._new(item, ("arguments", 0), text, whole=whole)
         if item.number is None:
-            return  # its name is still to come, and then all of it
-        if new := self._new(item, ("arguments", 0), text, whole=whole):
+            item.held += new  # its name is still to come
+        elif new and (new := self._halves.join(item.number, new)):
             events.append(ToolCallDelta(item.number, arguments=new))
 
     def _read_text(self, event: Mapping[str, Any], text: object, events: list[StreamEvent]) -> None:
         index = as_count(event.get("content_index")) or 0
         whole = "delta" not in event
-        self._say(self._item(event), index, _text(text), events, whole=whole)
+        self._say(self._item(event, "message"), index, _text(text), events, whole=whole)
 
     def _read_thought(
         self, event: Mapping[str, Any], place: str, *, whole: bool, events: list[StreamEvent]
     ) -> None:
         index = as_count(event.get(f"{place}_index")) or 0
         text = _text(event.get("text" if whole else "delta"))
-        self._think(self._item(event), place, index, text, events, whole=whole)
+        self._think(self._item(event, "reasoning"), place, index, text, events, whole=whole)
 
     def _say(
         self, item: _Item, index: int, text: str, events: list[StreamEvent], *, whole: bool
     ) -> None:
-        if new := self._new(item, ("text", index), text, whole=whole):
+        new = self._new(item, ("text", index), text, whole=whole)
+        if new and (new := self._halves.join("text", new)):
             apart = PARAGRAPH if self._last_text not in {None, item} else ""
             self._last_text = item
             events.append(TextDelta(apart + new))
@@ -329,7 +404,8 @@ class ResponsesReader:
         *,
         whole: bool,
     ) -> None:
-        if new := self._new(item, (place, index), text, whole=whole):
+        new = self._new(item, (place, index), text, whole=whole)
+        if new and (new := self._halves.join("reasoning", new)):
             here = (item, place, index)
             apart = PARAGRAPH if self._last_thought not in {None, here} else ""
             self._last_thought = here
@@ -342,6 +418,17 @@ class ResponsesReader:
         new = text[sent:] if whole else text
         item.sent[part] = sent + len(new)
         return new
+
+
+def _error_of(event: Mapping[str, Any], kind: str) -> object:
+    """The error that an event reports; None if it reports none, or is an answer's end."""
+    if kind in _ENDS or (not kind and "output" in event):
+        return None
+    return event.get("error") if kind.startswith("response.") else reported_error(event, {})
+
+
+def _same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return arguments_text(one.get("arguments")) == arguments_text(other.get("arguments"))
 
 
 def _text(value: object) -> str:

@@ -132,7 +132,9 @@ def _timeout(request: httpx.Request) -> aiohttp.ClientTimeout:
 def _as_httpx(error: Exception, request: httpx.Request) -> httpx.TransportError:
     """What httpx would raise in the place of aiohttp's error."""
     kind = next(ours for theirs, ours in _KINDS if isinstance(error, theirs))
-    return kind(str(error) or type(error).__name__, request=request)
+    # Without the address, which may hold a key.
+    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return kind(text or type(error).__name__, request=request)
 
 
 _KINDS: tuple[tuple[type[Exception], type[httpx.TransportError]], ...] = (

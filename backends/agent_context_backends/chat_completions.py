@@ -5,6 +5,7 @@ This is the one place that does model I/O.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -30,7 +31,14 @@ from agent_context.wire.errors import error_from_response, request_id_of
 from agent_context.wire.lenient_json import loads_lenient
 from agent_context.wire.rendering import RequestRenderer
 from agent_context.wire.responses import parse_completion, parse_event
-from agent_context_backends._body_stream import WholeBody, bytes_of, decoder_of, drain
+from agent_context.wire.sse import ResponseTooLong
+from agent_context_backends._body_stream import (
+    BodyDecoder,
+    bytes_of,
+    drain,
+    read_body,
+    read_start,
+)
 from agent_context_backends._credentials import check_url, clean_key
 from agent_context_backends._endpoints import CHAT, RESPONSES, Api, ApiChoice, Reader, merge_fields
 from agent_context_backends._model_names import same_model
@@ -142,7 +150,8 @@ class ChatCompletionsBackend(ContextBackend):
 
         Args:
             api_key: The key; else one of the environment variables in `key_names`.
-            base_url: Where the API is; else from the environment, else the vendor's.
+            base_url: Where the API is; else from the environment, else the vendor's. A query goes
+                with every request, and the name of an endpoint at its end counts for nothing.
             api: Which API to speak; `auto` takes chat completions for everything that they do.
             transport: What carries the requests, `httpx.MockTransport` for one.
             headers: Further headers of every request.
@@ -152,9 +161,11 @@ class ChatCompletionsBackend(ContextBackend):
                 silence.
         """
         key, home = self._key(api_key)
-        self.base_url = check_url(base_url or self._base_url_of_environment() or home)
-        items = self.responses_base_urls.get(self.base_url, self.base_url) + self.responses_path
-        self._urls = {"chat": httpx.URL(self.base_url + self.path), "responses": httpx.URL(items)}
+        address = check_url(base_url or self._base_url_of_environment() or home)
+        self.base_url = address.base
+        items = self.responses_base_urls.get(address.base)
+        items_url = address.url(self.responses_path, base=items)
+        self._urls = {"chat": address.url(self.path), "responses": items_url}
         if api not in get_args(ApiChoice):
             raise InvalidOptions(f"api is one of {', '.join(get_args(ApiChoice))}, not {api!r}")
         self._api: ApiChoice = api
@@ -177,25 +188,29 @@ class ChatCompletionsBackend(ContextBackend):
     async def send(self, request: Request) -> Completion:
         """Ask the model and return its whole answer."""
         async with self._answer(request, stream=False) as (api, response):
-            body = await response.aread()
+            body = await read_body(response, request.options.timeout)
             request_id = request_id_of(response.headers)
-        try:
-            answer = loads_lenient(body)
-        except ValueError as error:
-            start = body[:80].decode("utf-8", "replace")
-            raise self._error(ErrorKind.PROTOCOL, f"its answer is not JSON: {start!r}") from error
-        if not isinstance(answer, Mapping):
-            raise self._error(ErrorKind.PROTOCOL, "its answer is not an object")
-        answer = cast("Mapping[str, Any]", answer)
-        completion = api.completion_of(answer, vendor=self.vendor, request_id=request_id)
+            decoder = BodyDecoder()
+            payloads = [*decoder.feed(body), *decoder.close()]
+        if decoder.whole:
+            answer = self._json(payloads[0])
+            completion = api.completion_of(answer, vendor=self.vendor, request_id=request_id)
+        elif payloads:  # a stream, though none was asked for
+            reader = api.reader(self.vendor, request_id)
+            for payload in payloads:
+                reader.read(payload)
+            self._check_end(reader, api, whole=False)
+            completion = reader.finish().completion
+        else:
+            raise self._no_json(body)
         return self._check_model(completion, request)
 
     async def send_stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """Ask the model and yield what arrives, `Finished` at the end."""
         async with self._answer(request, stream=True) as (api, response):
             reader = api.reader(self.vendor, request_id_of(response.headers))
-            decoder = decoder_of(response)
-            async with aclosing(bytes_of(response)) as chunks:
+            decoder = BodyDecoder()
+            async with aclosing(bytes_of(response, self._idle_timeout)) as chunks:
                 async for data in chunks:
                     for payload in decoder.feed(data):
                         for event in reader.read(payload):
@@ -206,7 +221,7 @@ class ChatCompletionsBackend(ContextBackend):
             for payload in decoder.close():
                 for event in reader.read(payload):
                     yield event
-        self._check_end(reader, api, whole=isinstance(decoder, WholeBody))
+        self._check_end(reader, api, whole=decoder.whole)
         yield Finished(self._check_model(reader.finish().completion, request))
 
     def model_facts(self, model: str | None) -> ChatFacts:
@@ -354,6 +369,8 @@ class ChatCompletionsBackend(ContextBackend):
                 yield api, response
         except httpx.UnsupportedProtocol as error:
             raise InvalidOptions(f"base_url {self.base_url!r}: {error}") from error
+        except ResponseTooLong as error:
+            raise self._error(ErrorKind.PROTOCOL, str(error)) from error
         except httpx.HTTPError as error:
             raise self._error(ErrorKind.TRANSPORT, _describe(error, silence)) from error
 
@@ -370,10 +387,14 @@ class ChatCompletionsBackend(ContextBackend):
         call = httpx.Request(
             "POST", url, headers=headers, content=content, extensions={"timeout": timeout.as_dict()}
         )
-        response = await self._open_stream().handle_async_request(call)
+        try:
+            async with asyncio.timeout(self._connect_timeout + silence):
+                response = await self._open_stream().handle_async_request(call)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("silence") from error
         if not response.is_success:
             async with aclosing(response):
-                raise await self._failure(response)
+                raise await self._failure(response, silence)
         return response
 
     def _needs_responses_api(self, error: BackendError, api: Api) -> bool:
@@ -386,15 +407,28 @@ class ChatCompletionsBackend(ContextBackend):
             self._opened_transport = self._transport or AiohttpTransport()
         return self._opened_transport
 
-    async def _failure(self, response: httpx.Response) -> BackendError:
-        body = await response.aread()
+    async def _failure(self, response: httpx.Response, silence: float) -> BackendError:
+        body = await read_start(response, silence)
         return error_from_response(response.status_code, response.headers, body, vendor=self.vendor)
 
     def _check_end(self, reader: Reader, api: Api, *, whole: bool) -> None:
         told = reader.finished and not (api is CHAT and self.ends_with_done)
-        if reader.done or whole or told:
+        if reader.done or told or (whole and reader.whole):
             return
         raise self._error(ErrorKind.TRANSPORT, "its answer broke off before the end")
+
+    def _json(self, payload: bytes) -> Mapping[str, Any]:
+        try:
+            answer = loads_lenient(payload)
+        except ValueError as error:
+            raise self._no_json(payload) from error
+        if not isinstance(answer, Mapping):
+            raise self._error(ErrorKind.PROTOCOL, "its answer is not an object")
+        return cast("Mapping[str, Any]", answer)
+
+    def _no_json(self, body: bytes) -> BackendError:
+        start = body[:80].decode("utf-8", "replace")
+        return self._error(ErrorKind.PROTOCOL, f"its answer is not JSON: {start!r}")
 
     def _error(self, kind: ErrorKind, text: str) -> BackendError:
         return BackendError(f"{self.vendor}: {text}", kind=kind, vendor=self.vendor)

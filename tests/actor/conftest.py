@@ -1,4 +1,4 @@
-"""Conversations with scripted models, on both runtimes."""
+"""Conversations with scripted models."""
 
 from __future__ import annotations
 

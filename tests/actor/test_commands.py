@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -14,13 +15,21 @@ from agent_context import (
     Message,
     Messages,
     Role,
+    Send,
     ToJsonl,
     events,
 )
-from agent_context.errors import IndexOutOfRange, InvalidMessage, InvalidOptions, UsageError
+from agent_context.errors import (
+    IndexOutOfRange,
+    InvalidMessage,
+    InvalidOptions,
+    UsageError,
+    VersionConflict,
+)
 from agent_context.protocol import (
     Ask,
     Clear,
+    Conditional,
     Get,
     Immutable,
     Insert,
@@ -31,8 +40,11 @@ from agent_context.protocol import (
     Retain,
     Rewind,
     Update,
+    Version,
 )
+from agent_context_backends.scripted import Hold
 from tests.actor.conftest import Seen, Talk
+from tests.support.waiting import wait_for
 
 A, B, C = Message.user("a"), Message.assistant("b"), Message.user("c")
 
@@ -250,6 +262,34 @@ def test_a_fork_shares_the_past_and_not_the_future(talk: Talk, seen: Seen) -> No
     assert {event.conversation_id for event in seen.events} == {ctx.id}
 
 
+def test_a_conditional_command_is_carried_out_at_its_version_alone(talk: Talk) -> None:
+    ctx = talk(["answered"])
+    ctx.ask(Append(A))
+
+    assert ctx.ask(Version()) == 1
+    assert ctx.ask(Conditional(Append(B), 1)) == B.id
+    with pytest.raises(VersionConflict, match="at version 2, not at 1") as caught:
+        ctx.ask(Conditional(Append(C), 1))
+    answer = ctx.ask(Conditional(Send(messages=[C]), 2))
+
+    assert (caught.value.expected, caught.value.version) == (1, 2)
+    assert answer.message.text == "answered"
+    assert [m.text for m in ctx.ask(Incremental())] == ["a", "b", "c", "answered"]
+
+
+async def test_giving_up_a_conditional_turn_cancels_it(talk: Talk, seen: Seen) -> None:
+    hold = Hold()
+    ctx = talk([hold, "never"], on_change=seen)
+    asking = asyncio.create_task(ctx.aask(Conditional(Send(messages=[A]), 0)))
+    await asyncio.to_thread(wait_for, hold.entered)
+
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    await asyncio.to_thread(seen.wait_for, events.Cancelled)
+
+
 def test_starting_with_something_else_than_asked_for_says_which(talk: Talk) -> None:
     with pytest.raises(InvalidOptions, match="options: SendOptions expected, not dict"):
         talk(options={"model": "m"})
@@ -257,7 +297,7 @@ def test_starting_with_something_else_than_asked_for_says_which(talk: Talk) -> N
         talk(id=7)
     with pytest.raises(InvalidOptions, match="compression: Strategy expected"):
         talk(compression="half")
-    with pytest.raises(InvalidOptions, match="a subscriber is a callable"):
+    with pytest.raises(InvalidOptions, match="on_change: a callable is expected"):
         talk(on_change="callback")
     with pytest.raises(InvalidMessage):
         talk(immutable=["You are terse."])

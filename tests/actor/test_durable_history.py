@@ -126,6 +126,32 @@ def test_a_snapshot_that_can_not_be_read_costs_time_and_nothing_else(
     assert texts(talk(store=store, id="c")) == ["a"]
 
 
+def test_what_was_said_at_once_is_read_from_a_snapshot_by_the_next_owner(
+    talk: Talk, store: Store
+) -> None:
+    ref = talk(store=store, id="c")
+    ref.ask(Extend([Message.user("word " * 20) for _ in range(500)]))
+    ref.stop()
+    log = store.load("c")
+    assert log.snapshot is not None
+    assert not log.entries
+
+
+def test_a_conversation_that_is_parked_after_each_message_has_a_short_log_to_read(
+    talk: Talk, store: Store
+) -> None:
+    unread, snapshots = [], set[int]()
+    for number in range(120):
+        ref = talk(store=store, id="c")
+        ref.ask(Append(Message.user(str(number))))
+        ref.stop()
+        log = store.load("c")
+        unread.append(len(log.entries))
+        snapshots.add(log.snapshot.seq if log.snapshot else 0)
+    assert max(unread) <= 40
+    assert len(snapshots) <= 10
+
+
 def test_a_fork_of_a_conversation_whose_turn_runs_has_what_is_stored(
     talk: Talk, store: Store, seen: Seen
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,10 @@ from hypothesis import strategies as st
 
 from agent_context import (
     Agent,
+    AgentContext,
+    Append,
     Completion,
+    Compress,
     ContextProvider,
     HistoryProvider,
     Message,
@@ -26,8 +31,10 @@ from agent_context import (
 )
 from agent_context.backend import Request
 from agent_context.compression import EvictToolResults, Strategy
+from agent_context.compression.strategy import CompressionPlan, PlanningView
 from agent_context.compression.summarize import PROMPT
 from agent_context.errors import InvalidOptions, StoreUnavailable
+from agent_context.messages import TextPart
 from agent_context.models import ModelFacts
 from agent_context.providers import (
     CompressionProvider,
@@ -36,9 +43,11 @@ from agent_context.providers import (
     SqliteHistoryProvider,
 )
 from agent_context.providers.compression import ModelTokenCounter, compress, input_budget
+from agent_context.tools import tool
 from agent_context_backends.scripted import ScriptedBackend, ScriptItem
-from tests.agent.conftest import Gives, agent_of, requests, says, sent, texts
+from tests.agent.conftest import Gives, agent_of, calls, requests, says, sent, texts
 from tests.support.examples import examples
+from tests.support.waiting import wait_for
 
 SMALL = ModelFacts(context_window=1_000, max_output=200)
 
@@ -447,3 +456,142 @@ async def test_what_goes_out_is_never_empty_and_answers_every_call(
     asked = [call.id for message in smaller for call in message.tool_calls]
     answered = [message.tool_call_id for message in smaller if message.role is Role.TOOL]
     assert sorted(asked) == sorted(filter(None, answered))
+
+
+def shortened(messages: list[Message]) -> list[Message]:
+    return [said.model_copy(update={"parts": (TextPart(text="short"),)}) for said in messages]
+
+
+class Shortens:
+    """Says less for every message, the caller's own too."""
+
+    def compress(self, messages: list[Message], budget: int, counter: Any) -> list[Message]:
+        return [messages[0], *shortened(messages[1:])]
+
+
+@tool
+def look() -> str:
+    """Look around."""
+    return "seen"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_strategy_makes_of_the_callers_words_is_sent_and_not_stored(
+    *, stream: bool
+) -> None:
+    agent = small_agent(
+        ["1", calls("look"), "2"],
+        compression_strategy=Shortens(),
+        token_counter=Counts(900),
+        tools=[look],
+    )
+    session = agent.create_session()
+    await agent.run("a long story", session=session)
+
+    if stream:
+        await agent.run("another", session=session, stream=True).get_final_response()
+    else:
+        await agent.run("another", session=session)
+
+    short = ["system: base", "user: short", "assistant: short", "user: short"]
+    assert sent(agent, 1) == short
+    assert sent(agent, 2) == [*short, "assistant: look", "tool: seen"]
+    stored = ["a long story", "1", "another", "look", "seen", "2"]
+    assert texts(await session.get_messages()) == stored
+
+
+async def test_words_that_a_strategy_leaves_out_are_sent_all_the_same() -> None:
+    agent = small_agent(
+        ["1"], compression_strategy=lambda m, b, c: [m[0]], token_counter=Counts(900)
+    )
+
+    await agent.run("hello")
+
+    assert sent(agent) == ["system: base", "user: hello"]
+
+
+def boom(*_: object) -> Any:
+    raise RuntimeError("no idea")
+
+
+async def late(*_: object) -> Any:
+    raise RuntimeError("no idea")
+
+
+BROKEN: dict[str, dict[str, Any]] = {
+    "a text": {"compression_strategy": lambda m, b, c: "short"},
+    "nothing": {"compression_strategy": lambda m, b, c: None},
+    "texts": {"compression_strategy": lambda m, b, c: ["short"]},
+    "rows": {"compression_strategy": lambda m, b, c: [{"role": "user", "content": "short"}]},
+    "a number": {"compression_strategy": lambda m, b, c: 7},
+    "an error": {"compression_strategy": boom},
+    "a late error": {"compression_strategy": late},
+    "a counter with an error": {"token_counter": boom},
+    "a counter with a text": {"token_counter": lambda m: "many"},
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+async def test_a_strategy_or_counter_that_is_broken_lets_everything_go_out(
+    broken: dict[str, Any],
+) -> None:
+    described = {"compression_strategy": Shortens(), "token_counter": Counts(900), **broken}
+    agent = small_agent(["1"], **described)
+
+    response = await agent.run("hello")
+
+    assert sent(agent) == ["system: base", "user: hello"]
+    assert [d.source for d in response.diagnostics] == ["compression"]
+
+
+class Blocks(Strategy):
+    """Takes its time to plan, all the time that there is."""
+
+    def __init__(self) -> None:
+        self.begun, self.opened = threading.Event(), threading.Event()
+
+    def plan(self, view: PlanningView) -> CompressionPlan | None:
+        self.begun.set()
+        wait_for(self.opened)
+        return None
+
+
+async def test_strategies_that_block_stop_no_other_conversation() -> None:
+    blocking = [Blocks() for _ in range(8)]
+    opened = [
+        AgentContext.start(ScriptedBackend(["1"]), compression=each, options=SendOptions())
+        for each in blocking
+    ]
+    for ref in opened:
+        ref.tell(Append(Message.user("hello")))
+        ref.tell(Compress())
+    await asyncio.to_thread(wait_for, *(each.begun for each in blocking))
+
+    other = AgentContext.start(ScriptedBackend(["1"]), compression=SlidingWindow(1))
+    for text in ("a", "b"):
+        await other.aask(Append(Message.user(text)))
+    report = await other.aask(Compress())
+
+    assert report.strategy
+    for each in blocking:
+        each.opened.set()
+
+
+async def test_a_strategy_of_requests_that_blocks_stops_no_other_run() -> None:
+    begun, opened = threading.Event(), threading.Event()
+
+    def block(messages: list[Message], budget: int, counter: Any) -> list[Message]:
+        begun.set()
+        wait_for(opened)
+        return messages
+
+    agent = small_agent(["1"], compression_strategy=block, token_counter=Counts(900))
+    run = asyncio.create_task(agent.run("hello"))
+    await asyncio.to_thread(wait_for, begun)
+
+    other = await small_agent(["2"]).run("hello")
+
+    assert other.text == "2"
+    assert not run.done()
+    opened.set()
+    assert (await run).text == "1"

@@ -127,7 +127,7 @@ class Course:
         return Message.assistant("", tool_calls=made, reasoning="Hm.")
 
     async def conversation(self) -> ContextRef:
-        return await self.agent.conversation_of(self.session, alone=False)
+        return await self.agent.conversations.open(self.session)
 
     async def go(self, step: str, given: Any) -> None:
         work: Callable[[Any], Coroutine[Any, Any, None]] = getattr(self, f"_{step}")

@@ -4,6 +4,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import execnet
+
+from tests.support.reports import readable
+
 TESTS = sorted(Path(__file__).parents[1].rglob("*.py"))
 WAITS = {"wait", "wait_until_empty", "flush", "join"}
 """Methods that say by their result, or not at all, that the time given to them has passed."""
@@ -80,3 +84,11 @@ def test_the_profile_says_how_many_examples_there_are() -> None:
     ]
 
     assert found == [], "\n".join(found)
+
+
+def test_a_report_can_be_sent_whatever_was_logged() -> None:
+    report = {"sections": [("log", "half a pair: \ud800")], "outcome": "passed", "duration": 0.5}
+
+    sent = execnet.loads(execnet.dumps(readable(report)))
+
+    assert sent == {**report, "sections": [("log", "half a pair: \\ud800")]}

@@ -488,3 +488,34 @@ async def test_what_leaked_is_stored_and_stays_here() -> None:
     assert message.leaked_markup
     assert backend.message_from_json(backend.message_to_json(message)) == message
     assert body["messages"][1] == {"role": "assistant", "content": "<｜DSML｜ calls>"}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("http://x/v1", "http://x/v1/chat/completions"),
+        ("http://x/v1/ ", "http://x/v1/chat/completions"),
+        ("http://x/v1/chat/completions", "http://x/v1/chat/completions"),
+        ("http://x/v1/chat/completions/", "http://x/v1/chat/completions"),
+        ("http://x/v1/responses", "http://x/v1/chat/completions"),
+        ("http://x/v1?api-version=2", "http://x/v1/chat/completions?api-version=2"),
+        ("http://x/v1/?a=/b/&c=", "http://x/v1/chat/completions?a=/b/&c="),
+        ("http://x/v1/chat/completions?a=1#f", "http://x/v1/chat/completions?a=1"),
+    ],
+)
+async def test_a_base_url_may_have_a_query_and_name_the_endpoint(base_url: str, url: str) -> None:
+    transport = Recorded()
+    backend = Backend(base_url=base_url, transport=transport)
+
+    await backend.send(asked(backend))
+
+    assert str(transport.requests[0].url) == url
+
+
+@pytest.mark.parametrize("base_url", ["ftp://me:secret@x/v1", "me:secret@x", "http://:secret@"])
+def test_a_refused_base_url_shows_no_secret(base_url: str) -> None:
+    with pytest.raises(InvalidOptions) as caught:
+        Backend(base_url=base_url + "?key=secret")
+
+    assert "secret" not in str(caught.value)
+    assert "base_url" in str(caught.value)

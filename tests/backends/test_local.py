@@ -42,9 +42,15 @@ def backend(loop: None) -> Iterator[LocalBackend]:
 
 
 def ask(backend: LocalBackend, *texts: str, **options: Any) -> Completion:
+    """The answer; asked again where a kept connection had just been closed, as turns do."""
     messages = [Message.system("You are helpful."), *map(Message.user, texts)]
     request = request_of(backend, *messages, options=SendOptions(**DETERMINED | options))
-    return LOOP.run(backend.send(request))
+    try:
+        return LOOP.run(backend.send(request))
+    except BackendError as error:
+        if error.kind is not ErrorKind.TRANSPORT:
+            raise
+        return LOOP.run(backend.send(request))
 
 
 class TestServed:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agent_context._actor.model_client import ModelClient
 from agent_context._context import tokens
+from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import from_message
 from agent_context._context.token_breakdown import TokenBreakdown, TokenCalibration
 from agent_context._context.tokens import (
@@ -24,6 +25,7 @@ from agent_context._context.tokens import (
     count_tools,
     counter,
 )
+from agent_context._context.zones import Zones
 from agent_context.messages import ImagePart, Message, OpaquePart, ToolCall
 from agent_context.models import ModelFacts, TemplateOverhead
 from agent_context.options import SendOptions
@@ -293,6 +295,28 @@ def test_each_message_is_estimated_once() -> None:
 
     assert totals == [8, 8, 3]
     assert estimate.asked == 2
+
+
+@pytest.mark.parametrize("length", range(9))
+def test_the_first_messages_are_counted_from_the_total_and_what_stands_behind(length: int) -> None:
+    records = [user("x" * 2**number) for number in range(8)]
+    immutable, compressed, rest = map(PersistentVector.of, (records[:2], records[2:5], records[5:]))
+    zones = Zones(immutable, compressed, rest)
+    estimate = Estimate()
+    counts = TokenCountCache(estimate)
+
+    assert counts.total_of_first(zones, length) == counts.total(records[:length])
+
+
+def test_the_history_is_not_added_up_again_for_its_beginning() -> None:
+    zones, estimate = zones_of([user("x" * number) for number in range(10)]), Estimate()
+    counts = TokenCountCache(estimate)
+    counts.total_of_first(zones, 8)
+    counts.prune(iter(()))
+    asked = estimate.asked
+
+    assert counts.total_of_first(zones, 8) == sum(range(8))
+    assert estimate.asked == asked + 2
 
 
 def test_an_edit_leaves_no_stale_count() -> None:

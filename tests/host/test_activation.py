@@ -187,6 +187,25 @@ def test_a_stopped_conversation_is_activated_anew_by_the_next_get(
     ref.stop()
 
 
+def test_a_fork_has_the_id_that_was_asked_for_if_nobody_else_has(
+    start: Start, store: Store
+) -> None:
+    host = start(store)
+    ref = host.get("c")
+    ref.ask(Append(Message.user("one")))
+
+    fork = ref.ask(Fork(id="other"))
+
+    assert fork.id == "other"
+    for taken in ("other", "c"):
+        with pytest.raises(UsageError, match="there is a conversation"):
+            ref.ask(Fork(id=taken))
+    fork.stop()
+    with pytest.raises(UsageError, match="there is a conversation 'other' already"):
+        ref.ask(Fork(id="other"))
+    assert host.get("other").ask(Len()) == 1
+
+
 def test_forks_are_known_to_the_host(start: Start, store: Store) -> None:
     host = start(store)
     ref = host.get("c")

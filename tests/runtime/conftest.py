@@ -4,7 +4,7 @@ from threading import Event
 import pytest
 from pykka import Actor, ActorRef, ActorRegistry
 
-from agent_context._runtime import ErrorBoundary, IoThread, PoolActor, ThreadActor
+from agent_context._runtime import ErrorBoundary, IoThread, PoolActor
 from tests.support.waiting import WAIT, wait_for
 
 
@@ -34,20 +34,22 @@ class Recorder(Actor):
         return message() if callable(message) else message
 
 
-@pytest.fixture(params=[PoolActor, ThreadActor], ids=["pool", "thread"])
-def runtime(request: pytest.FixtureRequest) -> type[Actor]:
-    actor_class: type[Actor] = request.param
-    return actor_class
+class Plain(Recorder, PoolActor):
+    pass
+
+
+class Guarded(ErrorBoundary, Recorder, PoolActor):
+    pass
 
 
 @pytest.fixture
-def plain(runtime: type[Actor]) -> type[Recorder]:
-    return type("Plain", (Recorder, runtime), {})
+def plain() -> type[Recorder]:
+    return Plain
 
 
 @pytest.fixture
-def guarded(runtime: type[Actor]) -> type[Recorder]:
-    return type("GuardedRecorder", (ErrorBoundary, Recorder, runtime), {})
+def guarded() -> type[Recorder]:
+    return Guarded
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 import pykka
 import pytest
-from pykka import Actor, ActorDeadError, ActorRef, ActorRegistry
+from pykka import ActorDeadError, ActorRef, ActorRegistry
 
 from agent_context._runtime import PoolActor, Reply, find_actor, post
-from agent_context._runtime.pool import dispatcher
+from agent_context._runtime.actor import dispatcher
 from agent_context.errors import MailboxFull
 from tests.runtime.conftest import Gate, Recorder
 from tests.support.waiting import WAIT, join, wait_for
@@ -41,8 +41,8 @@ def test_messages_are_handled_in_order(plain: type[Recorder]) -> None:
     assert messages_of(ref) == list(range(1000))
 
 
-def test_messages_sent_before_the_start_are_handled_after_on_start(runtime: type[Actor]) -> None:
-    class Early(runtime):  # type: ignore[misc, valid-type]
+def test_messages_sent_before_the_start_are_handled_after_on_start() -> None:
+    class Early(PoolActor):
         def __init__(self) -> None:
             super().__init__()
             self.got: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 import pykka
 import pytest
 
-from agent_context._runtime import Mailbox, PoolActor, Reply, ThreadActor
+from agent_context._runtime import Mailbox, PoolActor, Reply
 from agent_context._runtime.mailbox import forward
 from tests.support.waiting import WAIT, wait_for
 
@@ -21,7 +21,7 @@ class Leaving:
         self.go_on = Event()
 
 
-class _Reader:
+class Reader(PoolActor):
     """Reads texts."""
 
     actor_inbox: Any
@@ -34,18 +34,9 @@ class _Reader:
         return self.actor_inbox.stop_unless_pending(str)
 
 
-class PoolReader(_Reader, PoolActor):
-    pass
-
-
-class ThreadReader(_Reader, ThreadActor):
-    pass
-
-
-@pytest.fixture(params=[PoolReader, ThreadReader])
-def reader(request: pytest.FixtureRequest) -> pykka.ActorRef[Any]:
-    ref: pykka.ActorRef[Any] = request.param.start()
-    return ref
+@pytest.fixture
+def reader() -> pykka.ActorRef[Any]:
+    return Reader.start()
 
 
 def test_an_actor_to_which_nothing_was_said_ends(reader: pykka.ActorRef[Any]) -> None:

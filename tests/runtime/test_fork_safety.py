@@ -13,7 +13,7 @@ from pykka import ActorRegistry
 from agent_context.errors import ConversationClosed
 from agent_context._runtime import *
 
-class Talk(ACTOR):
+class Talk(PoolActor):
     def on_receive(self, message):
         return message
 
@@ -40,8 +40,8 @@ if child:
 """
 
 
-def in_child(actor: str, checks: str) -> None:
-    program = PROLOGUE.replace("ACTOR", actor) + textwrap.dedent(checks)
+def in_child(checks: str) -> None:
+    program = PROLOGUE + textwrap.dedent(checks)
     # -W: from Python 3.12 on, forking with threads is warned of, which is the point here.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
 
@@ -50,10 +50,8 @@ def in_child(actor: str, checks: str) -> None:
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("actor", ["PoolActor", "ThreadActor"])
-def test_a_child_is_refused_by_the_actors_of_its_parent(actor: str) -> None:
+def test_a_child_is_refused_by_the_actors_of_its_parent() -> None:
     in_child(
-        actor,
         """
         assert refused(ref.ask, "hello")
         assert refused(ref.tell, "hello")
@@ -64,10 +62,8 @@ def test_a_child_is_refused_by_the_actors_of_its_parent(actor: str) -> None:
     )
 
 
-@pytest.mark.parametrize("actor", ["PoolActor", "ThreadActor"])
-def test_a_child_can_start_actors_of_its_own(actor: str) -> None:
+def test_a_child_can_start_actors_of_its_own() -> None:
     in_child(
-        actor,
         """
         mine = Talk.start()
         assert mine.ask("hello", timeout=20) == "hello"
@@ -79,7 +75,6 @@ def test_a_child_can_start_actors_of_its_own(actor: str) -> None:
 
 def test_a_child_has_an_io_loop_and_subscribers_of_its_own() -> None:
     in_child(
-        "PoolActor",
         """
         assert refused(io.spawn, nothing)
         assert refused(io.offload, int)

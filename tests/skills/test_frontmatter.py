@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -209,3 +210,14 @@ def test_no_frontmatter_does_more_than_be_refused(head: str) -> None:
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     with suppress(SkillError):
         read_skill_file(text, default_name="folder")
+
+
+@pytest.mark.parametrize("text", ["{" * 32_000, "[" * 60_000, "a: [{" * 5_000, "- {[" * 5_000])
+@pytest.mark.parametrize("head", ["{}", "description: b\nx: {}"])
+def test_brackets_without_end_cost_nothing(head: str, text: str) -> None:
+    began = time.process_time()
+
+    with pytest.raises(SkillError, match="more than 50 deep"):
+        read(head.replace("{}", text))
+
+    assert time.process_time() - began < 0.2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from agent_context.skills import (
 from agent_context.tools import Toolbox
 from agent_context.tools.loop import ToolLoopRunner
 from agent_context_backends.scripted import ScriptedBackend
+from tests.agent.conftest import agent_of, requests
 from tests.compression.test_strategies import loop
 from tests.skills.conftest import CORPUS, MakeSkill
 
@@ -135,7 +137,8 @@ def test_the_skills_are_told_in_just_these_words(make_skill: MakeSkill) -> None:
         "",
     ).with_resource("a.md", "a")
 
-    assert SkillsProvider([PLAIN, deploy, review]).build_advertise() == (
+    provider = SkillsProvider([PLAIN, deploy, review]).with_script_runner(Recorder())
+    assert provider.build_advertise() == (
         "## Available Skills\n"
         "\n"
         "Use load_skill(name) to get full instructions for any skill listed below.\n"
@@ -147,6 +150,36 @@ def test_the_skills_are_told_in_just_these_words(make_skill: MakeSkill) -> None:
         '  Scripts: use run_skill_script("deploy", "<path>") to execute bundled scripts.\n'
         "- **plain**: Nothing beside."
     )
+
+
+async def test_a_tool_that_is_not_offered_is_not_told_of(make_skill: MakeSkill) -> None:
+    deploy = AgentSkill.from_dir(make_skill("deploy", scripts__run_sh="true"))
+    agent = agent_of(["ok"], context_providers=[SkillsProvider([deploy])])
+
+    await agent.run("go")
+
+    told = requests(agent)[0].options
+    assert [tool.name for tool in told.tools] == ["load_skill"]
+    assert "deploy" in (told.instructions or "")
+    assert "run_skill_script" not in (told.instructions or "")
+
+
+async def test_names_that_are_no_text_break_nothing(make_skill: MakeSkill) -> None:
+    folder = make_skill("deploy", a_md="known")
+    (folder / os.fsdecode(b"caf\xe9.md")).write_bytes(b"x")
+    (folder / os.fsdecode(b"dir\xff")).mkdir()
+    (folder / os.fsdecode(b"dir\xff") / "b.md").write_bytes(b"x")
+    nameless = make_skill(os.fsdecode(b"sk\xff"), head="description: no name")
+    provider = SkillsProvider(map(AgentSkill.from_dir, (folder, nameless)))
+    loads = [asks("load_skill", skill_name=name) for name in ("deploy", "sk")]
+    agent = agent_of([Message.assistant(tool_calls=loads), "ok"], context_providers=[provider])
+
+    response = await agent.run("go")
+
+    first, second = (json.loads(message.text) for message in response.messages[1:3])
+    assert first["resources"] == ["a.md"]
+    assert second["instructions"] == "Do it."
+    assert "it has more files than are listed" in provider.skills[0].warnings
 
 
 def test_no_description_adds_lines_to_the_list() -> None:

@@ -1,6 +1,7 @@
 """Tools of real MCP servers, over standard input and output and over HTTP."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from mcp_types import Tool as ServersTool
 
 from agent_context.errors import InvalidOptions
 from agent_context.messages import ImagePart, OpaquePart, TextPart
@@ -47,6 +49,23 @@ async def test_a_program_lists_its_tools_by_name() -> None:
         "type": "object",
     }
     assert server.instructions == "Handle with care."
+
+
+async def test_tools_whose_names_become_equal_stay_apart() -> None:
+    long = "x" * 70
+    listed = [
+        ServersTool(name=name, input_schema={})
+        for name in ("catalog.query", "catalog_query", "catalog/query", long + "1", long + "2")
+    ]
+
+    chosen = McpTools(url="http://x").choose(listed)
+
+    names = {item.server_name: item.name for item in chosen}
+    assert names["catalog_query"] == "catalog_query"
+    assert len(set(names.values())) == len(listed)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names.values())
+    again = McpTools(url="http://x", allow=["catalog.query"]).choose(listed[::-1])
+    assert [item.name for item in again] == [names["catalog.query"]]
 
 
 async def test_calls_are_run_and_errors_are_results() -> None:

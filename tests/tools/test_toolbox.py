@@ -127,6 +127,26 @@ async def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
     assert "no tools at all" in await failure_of(Toolbox(), call("x"))
 
 
+@pytest.mark.parametrize("approval", ["never", "require"])
+async def test_a_call_whose_arguments_never_came_is_not_carried_out(approval: Any) -> None:
+    ran: list[str] = []
+
+    @tool(approval=approval)
+    def drop(path: str = "/") -> None:
+        ran.append(path)
+
+    said = await failure_of(Toolbox([drop]), ToolCall(id="1", name="drop", arguments=" "))
+
+    assert "never arrived" in said
+    assert ran == []
+
+
+async def test_a_tool_without_parameters_needs_no_arguments() -> None:
+    box = Toolbox([tool(lambda: "ran", name="f")])
+
+    assert await text_of(box, ToolCall(id="1", name="f", arguments="")) == "ran"
+
+
 async def test_arguments_that_do_not_fit_are_answered_with_what_is_wrong() -> None:
     said = await failure_of(Toolbox([add]), call("add", a="x"))
 

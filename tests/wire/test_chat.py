@@ -312,6 +312,14 @@ def test_strange_chunks_do_no_harm(strange: dict[str, Any]) -> None:
             Usage(input_tokens=13, cached_tokens=4),
             id="Kimi",
         ),
+        pytest.param(
+            {"prompt_tokens": 13.0, "completion_tokens": 4.6},
+            Usage(input_tokens=13, output_tokens=5),
+            id="floats",
+        ),
+        pytest.param(
+            {"prompt_tokens": 10**30, "completion_tokens": float("inf")}, Usage(), id="too large"
+        ),
         pytest.param({"prompt_tokens": "13", "completion_tokens": True}, Usage(), id="no numbers"),
     ],
 )
@@ -328,6 +336,67 @@ def test_the_last_usage_counts_wherever_it_comes() -> None:
     )
 
     assert reader.finish().completion.usage.input_tokens == 2
+
+
+def test_a_later_zero_does_not_take_a_figure_s_place() -> None:
+    reader, events = read(
+        chunk({"content": "a"}, usage={"prompt_tokens": 9, "completion_tokens": 1}),
+        chunk({}, "stop", usage={"prompt_tokens": 0, "completion_tokens": 5}),
+        {"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}},
+    )
+
+    known = Usage(input_tokens=9, output_tokens=5)
+    assert reader.finish().completion.usage == known
+    assert events[-1] == UsageReported(known)
+
+
+WHOLE = {"role": "assistant", "content": "Hello", "reasoning_content": "so"}
+
+
+@pytest.mark.parametrize("delta", [{}, {"content": ""}, None, {"content": "!"}])
+def test_a_whole_message_at_the_end_is_not_said_twice(delta: dict[str, Any] | None) -> None:
+    tail = (delta or {}).get("content", "")
+    whole = {**WHOLE, "content": f"Hello{tail}"}
+    last = {"choices": [{"delta": delta, "message": whole, "finish_reason": "stop"}]}
+
+    reader, _ = read(chunk({"reasoning_content": "so"}), chunk({"content": "Hello"}), last)
+
+    message = reader.finish().completion.message
+    assert (message.text, message.reasoning) == (whole["content"], "so")
+
+
+def test_a_whole_message_says_what_its_fragments_left_out() -> None:
+    whole = {**WHOLE, "tool_calls": [call(0, "c1", "f", "{}"), call(0, "c2", "f", "{}")]}
+    last = {"choices": [{"delta": {}, "message": whole, "finish_reason": "tool_calls"}]}
+
+    reader, _ = read(chunk({"content": "Hel"}), last)
+
+    message = reader.finish().completion.message
+    assert (message.text, message.reasoning) == ("Hello", "so")
+    assert [one.id for one in message.tool_calls] == ["c1", "c2"]
+
+
+def test_calls_of_a_whole_message_are_those_of_its_fragments() -> None:
+    last = {"choices": [{"message": calls(call(0, "c1", "f", '{"a":1}')), "finish_reason": "stop"}]}
+
+    reader, _ = read(
+        chunk(calls(call(0, "c1", "f", ""))), chunk(calls(call(0, args='{"a":1}'))), last
+    )
+
+    assert called(reader) == [("f", '{"a":1}')]
+
+
+def test_fragments_may_be_called_messages() -> None:
+    reader, _ = read(*({"choices": [{"message": {"content": text}}]} for text in ("ha", "ha")))
+
+    assert reader.finish().completion.message.text == "haha"
+
+
+def test_json_that_is_nested_too_deeply_is_an_error() -> None:
+    with pytest.raises(BackendError) as caught:
+        ChunkReader("openai").read(b'{"a":' * 100_000)
+
+    assert caught.value.kind is ErrorKind.PROTOCOL
 
 
 def test_usage_may_lie_in_the_choice() -> None:

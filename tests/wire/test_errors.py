@@ -236,6 +236,25 @@ def test_errors_inside_a_stream_have_their_class(
             9,
             12,
         ),
+        (
+            error(
+                "This model's maximum context length is 32768 tokens. However, you requested 0 "
+                "output tokens and your prompt contains at least 32769 input tokens, for a total "
+                "of at least 32769 tokens. Please reduce the length of the input prompt"
+            ),
+            32_768,
+            32_769,
+        ),
+        (
+            error(
+                "'max_tokens' is too large: 5000. This model's maximum context length is 4096 "
+                "tokens and your request has 100 input tokens (5000 > 4096 - 100)."
+            ),
+            4_096,
+            5_100,
+        ),
+        (error("maximum context length is 8,192 tokens, you requested 9,000"), 8_192, 9_000),
+        (error("maximum context length is 9" + "9" * 5_000), 10**15, None),
         (error("Input length (26) exceeds model's maximum context length (20)."), 20, 26),
         (error("Your request exceeded model token limit: 26 (requested: 30)"), 26, 30),
         (error("Range of input length should be [1, 258048]"), 258_048, None),
@@ -304,3 +323,89 @@ def test_zhipu_s_codes_count_whatever_the_status_and_the_language(
 def test_an_empty_account_is_not_asked_again(code: str) -> None:
     assert failure(429, error(code=code), headers={"retry-after": "1"}).kind is K.QUOTA
     assert not failure(429, error(type=code)).retryable
+
+
+OVERFLOWS = [
+    ("LM Studio", ("Trying to keep the first 50 tokens when context the overflows. However, the "
+     "model is loaded with context length of only 40 tokens, which is not enough."), 40, 50),
+    ("LM Studio, kept", ("The number of tokens to keep from the initial prompt is greater than the "
+     "context length (n_keep: 50>= n_ctx: 40)."), 40, 50),
+    ("LM Studio, on its way", "Reached context length of 40 tokens with this model", 40, None),
+    ("Ollama", "the input length exceeds the context length", None, None),
+    ("Ollama, maximum", "input length exceeds maximum context length", None, None),
+    ("llama-cpp-python", "Requested tokens (50) exceed context window of 40", 40, 50),
+    ("SGLang", ("Input length (50 tokens) exceeds the maximum allowed length (40 tokens). Use a "
+     "shorter input or enable --allow-auto-truncate."), 40, 50),
+    ("SGLang, longer", ("The input (50 tokens) is longer than the model's context length (40 "
+     "tokens)."), 40, 50),
+    ("SGLang, total", ("Requested token count exceeds the model's maximum context length of 40 "
+     "tokens. You requested a total of 50 tokens: 48 tokens from the input messages"), 40, 50),
+    ("vLLM", ("The decoder prompt (length 50) is longer than the maximum model length of 40. Make "
+     "sure that `max_model_len` is no smaller"), 40, 50),
+    ("vLLM, input", ("This model's maximum context length is 40 tokens. However, your request has "
+     "50 input tokens. Please reduce the length of the input messages."), 40, 50),
+    ("TGI", ("Input validation error: `inputs` tokens + `max_new_tokens` must be <= 40. Given: 50 "
+     "`inputs` tokens and 2 `max_new_tokens`"), 40, 52),
+    ("TGI, input", "Input validation error: `inputs` must have less than 40 tokens. Given: 50",
+     40, 50),
+    ("xAI", "This model's maximum prompt length is 40 but the request contains 50 tokens.", 40, 50),
+    ("Bedrock", "Input is too long for requested model.", None, None),
+    ("Anthropic", "prompt is too long: 50 tokens > 40 maximum", 40, 50),
+    ("Anthropic, total", "input length and `max_tokens` exceed context limit: 45 + 5 > 40", 40, 50),
+    ("Google", "The input token count (50) exceeds the maximum number of tokens allowed (40).",
+     40, 50),
+    ("Mistral", ("Prompt contains 50 tokens and 0 draft tokens, too large for model with 40 "
+     "maximum context length"), 40, 50),
+    ("Copilot", "prompt token count of 50 exceeds the limit of 40", 40, 50),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "window", "needed"),
+    [case[1:] for case in OVERFLOWS],
+    ids=[case[0] for case in OVERFLOWS],
+)
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_every_server_s_words_for_an_overflow_are_known(
+    status: int, text: str, window: int | None, needed: int | None
+) -> None:
+    found = failure(status, error(text))
+
+    assert (found.kind, found.retryable) == (K.CONTEXT_OVERFLOW, False)
+    assert (found.window, found.needed) == (window, needed)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, error("Access denied, make sure your account is in good standing."), K.QUOTA),
+        (400, error("Access denied", code="Arrearage"), K.QUOTA),
+        (400, {"code": "Arrearage", "message": "Access denied"}, K.QUOTA),
+        (403, error("free tier", code="AllocationQuota.FreeTierOnly"), K.QUOTA),
+        (400, error("no", code="data_inspection_failed"), K.CONTENT_FILTERED),
+        (400, error("no", code="Throttling.RateQuota"), K.RATE_LIMITED),
+        (402, error("This request requires more credits"), K.QUOTA),
+        (
+            500,
+            error("Failed to parse tool call arguments as JSON: [json.exception.parse_error.101]"),
+            K.HISTORY_REJECTED,
+        ),
+        (
+            400,
+            error("messages: function.arguments must be valid JSON"),
+            K.HISTORY_REJECTED,
+        ),
+        (500, error("Failed to parse input at pos 0"), K.OVERLOADED),
+    ],
+)
+def test_what_is_no_passing_trouble_is_not_tried_again(
+    status: int, body: object, kind: ErrorKind
+) -> None:
+    found = failure(status, body)
+
+    assert found.kind is kind
+    assert found.retryable is (kind in {K.RATE_LIMITED, K.OVERLOADED})
+
+
+def test_an_error_nested_too_deeply_is_told_by_its_status() -> None:
+    assert failure(429, b"[" * 100_000).kind is K.RATE_LIMITED

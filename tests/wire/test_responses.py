@@ -309,3 +309,126 @@ def test_a_long_answer_takes_linear_time() -> None:
 
     assert len(events) == 20_000
     assert len(reader.finish().completion.message.text) == 400_000
+
+
+def added(name: str, call: str, function: str = "f", index: int = 0) -> dict[str, Any]:
+    raw = {"type": "function_call", "id": name, "call_id": call, "name": function, "arguments": ""}
+    return item("added", raw, index)
+
+
+def written(text: object, name: str | None = None, index: int = 0) -> dict[str, Any]:
+    named = {} if name is None else {"item_id": name}
+    return {
+        "type": "response.function_call_arguments.delta",
+        "output_index": index,
+        "delta": text,
+        **named,
+    }
+
+
+def test_items_that_share_an_index_are_told_apart_by_their_ids() -> None:
+    text: dict[str, Any] = {"type": "message", "id": "m1", "content": []}
+    whole: dict[str, Any] = {**text, "content": [{"type": "output_text", "text": "so"}]}
+    calls = [
+        {
+            "type": "function_call",
+            "id": n,
+            "call_id": n,
+            "name": "f",
+            "arguments": f'{{"x": "{n}"}}',
+        }
+        for n in ("a", "b")
+    ]
+
+    message = message_of(
+        item("added", text),
+        delta("output_text", "so", item_id="m1"),
+        added("a", "a"),
+        added("b", "b"),
+        written('{"x": "a"}', "a"),
+        written('{"x": "b"}', "b"),
+        *(item("done", one) for one in (whole, *calls)),
+        ended("completed", whole, *calls),
+    )
+
+    assert message.text == "so"
+    assert [(one.id, one.arguments) for one in message.tool_calls] == [
+        ("a", '{"x": "a"}'),
+        ("b", '{"x": "b"}'),
+    ]
+
+
+def test_text_and_a_call_that_share_an_index_without_ids_are_told_apart() -> None:
+    call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": '{"x": 1}'}
+    said = {"type": "message", "content": [{"type": "output_text", "text": "so"}]}
+
+    message = message_of(
+        delta("output_text", "so"),
+        item("added", {**call, "arguments": ""}),
+        written('{"x": 1}'),
+        ended("completed", said, call),
+    )
+
+    assert message.text == "so"
+    assert [one.arguments for one in message.tool_calls] == ['{"x": 1}']
+
+
+def test_an_item_may_have_another_id_in_each_event() -> None:
+    message = message_of(
+        added("x1", "a"),
+        written('{"x"', "x2"),
+        written(": 1}", "x3"),
+        item("done", {**call_item("a"), "id": "x4", "arguments": '{"x": 1}'}),
+        ended("completed", {**call_item("a"), "id": "x5"}),
+    )
+
+    assert [(one.id, one.arguments) for one in message.tool_calls] == [("a", '{"x": 1}')]
+
+
+@pytest.mark.parametrize("where", ["delta", "done", "item", "end"])
+def test_arguments_may_come_as_an_object(where: str) -> None:
+    raw = {"type": "function_call", "id": "f1", "call_id": "a", "name": "f"}
+    done = {"type": "response.function_call_arguments.done", "output_index": 0}
+    steps = {
+        "delta": [added("f1", "a"), written({"x": 1})],
+        "done": [added("f1", "a"), {**done, "arguments": {"x": 1}}],
+        "item": [item("done", {**raw, "arguments": {"x": 1}})],
+        "end": [],
+    }
+    output = [{**raw, "arguments": {"x": 1}}] if where == "end" else []
+
+    message = message_of(*steps[where], ended("completed", *output))
+
+    assert [one.arguments for one in message.tool_calls] == ['{"x":1}']
+
+
+def test_the_same_call_under_two_indexes_is_one() -> None:
+    raw = call_item("a")
+
+    message = message_of(
+        item("done", raw), item("done", {**raw, "id": "fc_2"}, 1), ended("completed", raw)
+    )
+
+    assert [one.id for one in message.tool_calls] == ["a"]
+
+
+def test_two_calls_under_one_id_are_two() -> None:
+    one, two = call_item("a"), {**call_item("a"), "id": "fc_2", "arguments": '{"x": 2}'}
+
+    message = message_of(ended("completed", one, two))
+
+    assert [call.arguments for call in message.tool_calls] == ['{"x": 1}', '{"x": 2}']
+    assert len({call.id for call in message.tool_calls}) == 2
+
+
+def test_arguments_that_come_before_their_call_are_kept_and_a_call_without_a_name_is_none() -> None:
+    nameless = {"type": "function_call", "id": "f2", "call_id": "b", "arguments": "{}"}
+
+    message = message_of(
+        written('{"x": 1}', "f1"),
+        added("f1", "a"),
+        item("done", nameless, 1),
+        ended("completed"),
+    )
+
+    assert [(one.name, one.arguments) for one in message.tool_calls] == [("f", '{"x": 1}')]

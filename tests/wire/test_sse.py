@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_context.wire.sse import SseDecoder
+from agent_context.wire.sse import ResponseTooLong, SseDecoder
 
 
 def payloads(*pieces: bytes) -> list[bytes]:
@@ -29,6 +29,16 @@ def payloads(*pieces: bytes) -> list[bytes]:
         (b": comment\n\n:\n\ndata: a\n\n", [b"a"]),
         (b"\n\n\ndata: a\n\n\n\ndata: b\n\n", [b"a", b"b"]),
         (b"data\n\ndata:\n\ndata: a\n\n", [b"a"]),
+        (b'data: {"a":1}\ndata: {"b":2}\n\n', [b'{"a":1}', b'{"b":2}']),
+        (b'data: {"a":1}\nevent: x\ndata: {"b":2}\n', [b'{"a":1}', b'{"b":2}']),
+        (b'data: {\ndata: "a": {}\ndata: }\n\n', [b'{\n"a": {}\n}']),
+        (b'data: {"a":1}\ndata: [DONE]\n\n', [b'{"a":1}', b"[DONE]"]),
+        (b'{"a":1}\ndata: b\n\n', [b'{"a":1}', b"b"]),
+        (b"event: error\ndata: no\n\ndata: b\n\n", [b'{"error":"no"}', b"b"]),
+        (b'event: error\ndata: {"a":1}\n\n', [b'{"error":{"a":1}}']),
+        (b"data: error: no\n\n", [b'{"error":"no"}']),
+        (b"error: no\n", [b'{"error":"no"}']),
+        (b"event: error\n\ndata: b\n\n", [b"b"]),
         (b"data: a", [b"a"]),
         (b"data: a\n", [b"a"]),
         (b"", []),
@@ -68,6 +78,18 @@ def test_comments_are_counted() -> None:
     decoder.feed(b"alive\n\n")
 
     assert decoder.comments == 2
+
+
+@pytest.mark.parametrize("line", [b"data: ", b":", b"x", b"data: a\ndata: "])
+def test_an_event_has_a_limit(line: bytes) -> None:
+    decoder = SseDecoder(limit=100)
+    decoder.feed(b"data: " + b"x" * 90 + b"\n\n" + line)
+
+    for _ in range(9):
+        decoder.feed(b"x" * 10)
+
+    with pytest.raises(ResponseTooLong, match="100 bytes"):
+        decoder.feed(b"x" * 11)
 
 
 def cpu_time_of(size: int) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -114,7 +116,7 @@ class McpTools:
                 f"MCP server {self._where} can't be reached ({error}); is it there, does it run?"
             ) from error
         try:
-            self.tools = self._chosen(await connection.run_while_connected(_list_tools(connection)))
+            self.tools = self.choose(await connection.run_while_connected(_list_tools(connection)))
             self.instructions = connection.client.instructions
         except BaseException:
             await self._drop(connection)
@@ -225,7 +227,8 @@ class McpTools:
             self._connection = None
         await connection.close()
 
-    def _chosen(self, listed: Sequence[ServersTool]) -> tuple[McpTool, ...]:
+    def choose(self, listed: Sequence[ServersTool]) -> tuple[McpTool, ...]:
+        """The tools that are wanted of those that the server lists, by name."""
         names = {item.name for item in listed}
         wanted = names if self._allow is None else set(self._allow)
         if missing := sorted(wanted - names):
@@ -233,13 +236,14 @@ class McpTools:
                 f"MCP server {self._where} has no tools {', '.join(missing)}; "
                 f"it has {', '.join(sorted(names))}"
             )
-        chosen = [self._tool(item) for item in listed if item.name in wanted]
+        legal = _legal_names(self._prefix, names)
+        chosen = [self._tool(item, legal[item.name]) for item in listed if item.name in wanted]
         return tuple(sorted(chosen, key=lambda tool: tool.name))
 
-    def _tool(self, item: ServersTool) -> McpTool:
+    def _tool(self, item: ServersTool, name: str) -> McpTool:
         hints = item.annotations
         return McpTool(
-            name=_FORBIDDEN.sub("_", f"{self._prefix}{item.name}")[:_LONGEST_NAME],
+            name=name,
             description=item.description or item.title or "",
             parameters={"properties": {}, **strip_titles(item.input_schema)},
             source=self,
@@ -247,6 +251,25 @@ class McpTools:
             idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
             **self._settings,
         )
+
+
+def _legal_names(prefix: str, names: Collection[str]) -> dict[str, str]:
+    """A name that models may use for each of a server's own, no two of them alike.
+
+    It is the nearest; where that is another's too, it ends in a digest of the server's own name,
+    so that the tools are called the same whichever of them are there.
+    """
+    nearest = {name: _FORBIDDEN.sub("_", f"{prefix}{name}")[:_LONGEST_NAME] for name in names}
+    shared = {name for name, count in Counter(nearest.values()).items() if count > 1}
+    return {
+        name: legal if legal not in shared or legal == f"{prefix}{name}" else _apart(legal, name)
+        for name, legal in nearest.items()
+    }
+
+
+def _apart(legal: str, name: str) -> str:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{legal[: _LONGEST_NAME - 9]}_{digest}"
 
 
 def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,53 @@
-"""pykka's registry of live actors, without its search through a list for each stop."""
+"""What this runtime uses of pykka beyond its documentation: all of it is here.
+
+Unchanged since pykka 4.0. `scripts/pykka-suite` runs pykka's own tests on this runtime.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import RLock
+from threading import Condition, Event, RLock
 from typing import Any, cast
 
-from pykka import ActorRef, ActorRegistry
+from pykka import ActorRef, ActorRegistry, messages
+from pykka._envelope import Envelope  # pyright: ignore[reportPrivateUsage]
 
-from agent_context._runtime.fork_safety import on_fork_child
+from agent_context._runtime.fork_safety import ForkLocal, on_fork_child
+
+__all__ = ["ActorStop", "Envelope", "LightEvent", "find_actor", "install_fast_registry"]
+
+ActorStop: type[object] = messages._ActorStop  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+# Waiting for an actor to stop is rare, so all flags share what it takes.
+_any_set = ForkLocal(Condition)
+
+
+class LightEvent(Event):
+    """A `threading.Event` that is set once, and has no lock of its own."""
+
+    # What `Event.__repr__` and `Event.isSet` look at.
+    _flag = False
+
+    def __init__(self) -> None:
+        """Do not make the condition that an event has."""
+
+    def is_set(self) -> bool:
+        return self._flag
+
+    def set(self) -> None:
+        condition = _any_set()
+        with condition:
+            self._flag = True
+            condition.notify_all()
+
+    def clear(self) -> None:
+        self._flag = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        condition = _any_set()
+        with condition:
+            return condition.wait_for(self.is_set, timeout)
 
 
 class IndexedRefs:

@@ -17,12 +17,8 @@ from agent_context.stores.store import Store
 from agent_context.stores.writer import StoreExecutor
 
 __all__ = [
-    "StoreResults",
-    "calls_started",
+    "SessionRecords",
     "get_or_create_session",
-    "load_state",
-    "mark_calls_started",
-    "save_state",
 ]
 
 logger = logging.getLogger(__name__)
@@ -32,58 +28,69 @@ _RESULT: Final = "result/"
 _BEGUN: Final = "begun"
 
 
-class StoreResults:
-    """Keeps the full texts of long tool results beside their conversation."""
+class SessionRecords:
+    """Attachments of a conversation in its store, by the name of what they hold.
 
-    def __init__(self, store: Store, conversation_id: str) -> None:
+    It is a `ToolResultStore` too. All of it raises `StoreError`.
+    """
+
+    def __init__(self, store: Store, session: AgentSession) -> None:
         self._store = store
-        self._id = conversation_id
+        self._session = session
 
     async def keep(self, id: str, text: str) -> None:
-        """Keep a text. Raises `StoreError`."""
-        name, payload = f"{_RESULT}{id}", text.encode("utf-8", "surrogatepass")
-        await StoreExecutor.for_store(self._store).read(
-            self._store.put_attachment, self._id, name, payload
-        )
+        """Keep the full text of a long tool result."""
+        await self._put(f"{_RESULT}{id}", text.encode("utf-8", "surrogatepass"))
 
     async def fetch(self, id: str) -> str | None:
         """The text, or None if there is none of that id."""
-        payload = await StoreExecutor.for_store(self._store).read(
-            self._store.get_attachment, self._id, f"{_RESULT}{id}"
-        )
+        payload = await self._get(f"{_RESULT}{id}")
         return None if payload is None else payload.decode("utf-8", "surrogatepass")
 
+    async def load_state(self) -> None:
+        """Give the session the state that was kept; what it has already stays."""
+        kept, session = await self._get(_NAME), self._session
+        if kept is None:
+            return
+        try:
+            state = _read_state(kept)
+        except (ValueError, InvalidOptions) as error:
+            raise StoreCorrupt(f"the state of {session!r} can't be read: {error}") from error
+        session.stored_state = kept
+        session.state = {**state, **session.state}
 
-async def load_state(store: Store, session: AgentSession) -> None:
-    """Give the session the state that was kept; what it has already stays. Raises `StoreError`."""
-    kept = await StoreExecutor.for_store(store).read(
-        store.get_attachment, session.session_id, _NAME
-    )
-    if kept is None:
-        return
-    try:
-        state = _read_state(kept)
-    except (ValueError, InvalidOptions) as error:
-        raise StoreCorrupt(f"the state of {session!r} can't be read: {error}") from error
-    session.stored_state = kept
-    session.state = {**state, **session.state}
+    async def save_state(self) -> None:
+        """Keep the session's state, if it has changed.
 
+        What one provider can't have kept is logged, and stays as it was kept before.
+        """
+        written = _write_state(self._session)
+        if written == (self._session.stored_state or b"{}"):
+            return
+        try:
+            await self._put(_NAME, written)
+            self._session.stored_state = written
+        except StoreError as error:
+            logger.warning("the state of %r was not kept: %s", self._session, error)
 
-async def save_state(store: Store, session: AgentSession) -> None:
-    """Keep the session's state, if it has changed.
+    async def mark_calls_started(self, answer: Message) -> None:
+        """Write down that the calls of an answer that waited are carried out now.
 
-    What one provider can't have kept is logged, and stays as it was kept before.
-    """
-    written = _write_state(session)
-    if written == (session.stored_state or b"{}"):
-        return
-    try:
-        await StoreExecutor.for_store(store).read(
-            store.put_attachment, session.session_id, _NAME, written
-        )
-        session.stored_state = written
-    except StoreError as error:
-        logger.warning("the state of %r was not kept: %s", session, error)
+        Whoever finds them without results must know that they may have had an effect.
+        """
+        await self._put(_BEGUN, answer.id.encode())
+
+    async def calls_started(self, answer: Message) -> bool:
+        """Whether somebody has begun to carry out the calls of this answer."""
+        return await self._get(_BEGUN) == answer.id.encode()
+
+    async def _put(self, name: str, payload: bytes) -> None:
+        access = StoreExecutor.for_store(self._store)
+        await access.read(self._store.put_attachment, self._session.session_id, name, payload)
+
+    async def _get(self, name: str) -> bytes | None:
+        access = StoreExecutor.for_store(self._store)
+        return await access.read(self._store.get_attachment, self._session.session_id, name)
 
 
 def _write_state(session: AgentSession) -> bytes:
@@ -105,22 +112,6 @@ def _read_state(kept: bytes | None) -> Mapping[str, object]:
     # The slower json: a state may hold integers of any size, and text of any kind.
     state: Mapping[str, object] = state_codec.decode_state(json.loads(kept or b"{}"))
     return state
-
-
-async def mark_calls_started(store: Store, session_id: str, answer: Message) -> None:
-    """Write down that the calls of an answer that waited are carried out now. Raises `StoreError`.
-
-    Whoever finds them without results must know that they may have had an effect.
-    """
-    await StoreExecutor.for_store(store).read(
-        store.put_attachment, session_id, _BEGUN, answer.id.encode()
-    )
-
-
-async def calls_started(store: Store, session_id: str, answer: Message) -> bool:
-    """Whether somebody has begun to carry out the calls of this answer. Raises `StoreError`."""
-    begun = await StoreExecutor.for_store(store).read(store.get_attachment, session_id, _BEGUN)
-    return begun == answer.id.encode()
 
 
 _lock: Final = Lock()

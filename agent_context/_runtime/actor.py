@@ -1,18 +1,22 @@
 """Actors that share a few threads: an idle one costs under a kilobyte and no thread."""
 
+from __future__ import annotations
+
+import logging
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, TypeGuard, cast
 
 from pykka import Actor, Future
 
+from agent_context._runtime._pykka import Envelope, LightEvent, install_fast_registry
 from agent_context._runtime.executor import ElasticExecutor
-from agent_context._runtime.flag import LightEvent
 from agent_context._runtime.fork_safety import ForkLocal
-from agent_context._runtime.future import Reply
-from agent_context._runtime.internals import Envelope
+from agent_context._runtime.future import Deferred, Failure, Reply
 from agent_context._runtime.mailbox import CAPACITY, Mailbox
-from agent_context._runtime.registry import install_fast_registry
+
+logger = logging.getLogger(__name__)
+
 
 BATCH: Final = 32
 """Messages an actor handles before others have their turn."""
@@ -126,3 +130,39 @@ class PoolActor(Actor):
             self._handle_failure(*sys.exc_info())
         mailbox.close()
         self._actor_loop_teardown()
+
+
+class ErrorBoundary(Actor):
+    """A mixin, placed before the actor class: `class Talk(ErrorBoundary, PoolActor)`.
+
+    - What `on_receive` raises, whatever it is, fails the asker's reply; after a `tell` it is
+      logged as an error. The actor goes on: `on_failure` is not called.
+    - A `Reply` that `on_receive` returns answers the ask when it is settled itself.
+    """
+
+    def _handle_receive(self, message: object) -> object:
+        try:
+            result: object = super()._handle_receive(message)
+        except BaseException as error:  # noqa: BLE001
+            self._log(error, message)
+            return Failure(_as_exception(error))
+        return Deferred(result) if _is_reply(result) else result
+
+    def _log(self, error: BaseException, message: object) -> None:
+        inbox = self.actor_inbox
+        asked = isinstance(inbox, Mailbox) and inbox.is_reply_expected()
+        level = logging.DEBUG if asked else logging.ERROR
+        logger.log(level, "%s failed at %s", self, type(message).__name__, exc_info=error)
+
+
+def _is_reply(result: object) -> TypeGuard[Reply[Any]]:
+    return isinstance(result, Reply)
+
+
+def _as_exception(error: BaseException) -> Exception:
+    if isinstance(error, Exception):
+        return error
+    # A CancelledError or SystemExit would cancel the asker's task, or end the asker's thread.
+    wrapped = RuntimeError(f"the handler was left by {error!r}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_context import AgentSession, ContextProvider, HistoryProvider, Message, Send, SendStream
-from agent_context.agent.persistence import load_state
+from agent_context.agent.records import SessionRecords
 from agent_context.errors import Fenced, StoreError, StoreUnavailable
 from agent_context.messages import Completion
 from agent_context.stores.memory import MemoryStore
@@ -127,7 +127,7 @@ async def test_what_one_provider_cannot_have_kept_costs_the_others_nothing(
     await agent.drain()
 
     session = AgentSession("s")
-    await load_state(store, session)
+    await SessionRecords(store, session).load_state()
 
     assert session.provider_state("before") == {"value": fine}
     assert session.provider_state("after") == {"value": [1]}
