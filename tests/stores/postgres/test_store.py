@@ -307,7 +307,7 @@ def test_forms_of_a_word_are_found_and_not_what_merely_contains_it(store: Postgr
     store.write([write("a", 0, "art", "a party", "party of arts, all 100%", "100 percent")])
 
     assert [found.seq for found in store.search("a", "art")] == [1, 3]
-    assert [found.seq for found in store.search("a", "party 100%")] == [3, 4, 2]
+    assert store.search("a", "party 100%")[0].seq == 3
 
 
 def test_a_snapshot_that_comes_late_takes_nobody_s_place(
