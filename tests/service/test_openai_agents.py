@@ -49,7 +49,7 @@ async def client(service: Served) -> AsyncIterator[AsyncOpenAI]:
 async def test_an_agent_keeps_its_session_in_a_conversation(
     service: Served, client: AsyncOpenAI
 ) -> None:
-    session = OpenAIConversationsSession(openai_client=client)
+    session: Any = OpenAIConversationsSession(openai_client=client)
     agent = Agent("a", tools=[weather], model=OpenAIResponsesModel("scripted", client))
 
     first = await Runner.run(agent, "Weather in Oslo?", session=session)
