@@ -1,4 +1,4 @@
-"""Commands on what is stored: listed, read, searched, exported, branched off, cut back, shortened."""
+"""Commands on what is stored: listed, read, searched, exported, branched off, cut back."""
 
 from __future__ import annotations
 

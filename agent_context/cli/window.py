@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from agent_context import AgentContext
 from agent_context.backend import ContextBackend
-from agent_context.cli.backends import Choice, choose_unasked
+from agent_context.cli.backends import ECHO, Choice, choose_unasked
 from agent_context.cli.conversations import opened
 from agent_context.cli.output import show_json, show_table, shown_text, to_line
 from agent_context.cli.places import failures
@@ -150,7 +150,7 @@ def inspect(
     """Show the zones message by message or, with a vendor, the request that it would get."""
     with failures():
         taken = _Capture() if vendor is not None else None
-        choice = _capturing(vendor, taken) if vendor and taken else choose_unasked("echo")
+        choice = _capturing(vendor, taken) if vendor and taken else choose_unasked(ECHO)
     with opened(store) as host:
         ref = host.get(conversation, create=False)
         if taken is not None:
@@ -201,12 +201,13 @@ class _Capture(httpx.AsyncBaseTransport):
 
 
 def _capturing(vendor: str, taken: _Capture) -> Choice:
+    name = vendor.partition(":")[0]
     try:
-        return choose_unasked(vendor, transport=taken)
-    except TypeError:
-        raise InvalidOptions(
-            f"as: {vendor} has no request of its own; a vendor, as `context-actor models` lists"
-        ) from None
+        if name != ECHO:
+            return choose_unasked(vendor, transport=taken)
+    except TypeError:  # it takes no transport
+        pass
+    raise InvalidOptions(f"as: {name} has no request of its own; name a vendor, such as deepseek")
 
 
 def _body(ref: ContextRef, choice: Choice, taken: _Capture, text: str | None) -> str:
