@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_context._context.stored_message import StoredMessage, from_message, parse_message
@@ -55,6 +56,8 @@ class ContextBackend(ABC):
     """The company or server behind the model. What only it understands is sent to no other."""
     dialect: ClassVar[Dialect] = STRICTEST_DIALECT
     """How stored messages are written for it."""
+    agent_type: ClassVar[type[Agent] | None] = None
+    """What `as_agent` makes: `agent_context.agent`, which stands above this, says it here."""
 
     @abstractmethod
     async def send(self, request: Request) -> Completion:
@@ -135,9 +138,10 @@ class ContextBackend(ABC):
 
     def as_agent(self, instructions: str | None = None, **described: Any) -> Agent:  # noqa: ANN401 - as Agent has them
         """An agent with this model; its arguments are those of `Agent`."""
-        from agent_context.agent import Agent
-
-        return Agent(self, instructions, **described)
+        if self.agent_type is None:
+            import_module("agent_context.agent")  # which says what an agent is
+        assert self.agent_type is not None  # noqa: S101
+        return self.agent_type(self, instructions, **described)
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Close connections. Call it if you made the backend."""

@@ -21,7 +21,7 @@ from agent_context.service.exchange import (
     keeps_unstored,
     split_system,
 )
-from agent_context.service.openai.options import Sampling, option_fields, parse_tools
+from agent_context.service.options import Sampling, option_fields, parse_tools
 from agent_context.service.responses import Json
 from agent_context.service.service import IdempotencyKey, Running, Service, Writer
 from agent_context.service.sse import PING, data_frame
@@ -80,7 +80,7 @@ class ChatBody(Sampling):
 
 
 @router.post("/v1/chat/completions")
-@router.post("/c/{conversation_id}/v1/chat/completions")
+@router.post("/c/{conversation_id}/v1/chat/completions", include_in_schema=False)
 async def complete(
     body: ChatBody,
     request: Request,
