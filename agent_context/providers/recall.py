@@ -21,7 +21,7 @@ from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.ref import ContextRef
 from agent_context.sessions.session import AgentSession
 from agent_context.stores.text_search import find_excerpt, query_words
-from agent_context.tools import FunctionTool, tool
+from agent_context.tools import tool
 
 __all__ = ["RecallProvider"]
 
@@ -76,7 +76,7 @@ class RecallProvider(ContextProvider):
         del agent, state
         past = await self._search_for(session)
         context.extend_instructions(self, _INSTRUCTIONS)
-        context.extend_tools(self, [_recall(past, session)])
+        context.extend_tools(self, [_Recall(past, session).recall])
 
     async def _search_for(self, session: AgentSession) -> HistorySearch:
         conversation, past = self._pasts.get(session, (None, None))
@@ -103,8 +103,15 @@ async def _search_of_conversation(conversation: ContextRef | None) -> HistorySea
     return durable
 
 
-def _recall(past: HistorySearch, session: AgentSession) -> FunctionTool:
-    async def recall(query: str, limit: int = 5) -> str:
+class _Recall:
+    """The tool for one session. Its schema is made once, with the class."""
+
+    def __init__(self, past: HistorySearch, session: AgentSession) -> None:
+        self._past = past
+        self._session = session
+
+    @tool
+    async def recall(self, query: str, limit: int = 5) -> str:
         """Search everything that was said in this conversation, also what you don't see any more.
 
         Args:
@@ -114,17 +121,15 @@ def _recall(past: HistorySearch, session: AgentSession) -> FunctionTool:
         if not query_words(query):
             raise ToolError("query: it has no words; what should be found?")
         wanted = min(max(limit, 1), _MOST)
-        seen = {(said.id, said.text) for said in await session.get_messages()}
+        seen = {(said.id, said.text) for said in await self._session.get_messages()}
         # Some of what is found is left out.
-        found = await _find(past, query, wanted + len(seen) + _MOST)
+        found = await _find(self._past, query, wanted + len(seen) + _MOST)
         hidden = [
             each
             for each in found
             if (each.message.id, each.message.text) not in seen and not _is_own(each.message)
         ]
         return _format(hidden[:wanted], query)
-
-    return tool(recall)
 
 
 def _is_own(message: Message) -> bool:
