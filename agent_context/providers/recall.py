@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from agent_context.errors import ToolError, UsageError
@@ -21,7 +22,7 @@ from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.ref import ContextRef
 from agent_context.sessions.session import AgentSession
 from agent_context.stores.text_search import find_excerpt, query_words
-from agent_context.tools import tool
+from agent_context.tools import FunctionTool, tool
 
 __all__ = ["RecallProvider"]
 
@@ -76,7 +77,7 @@ class RecallProvider(ContextProvider):
         del agent, state
         past = await self._search_for(session)
         context.extend_instructions(self, _INSTRUCTIONS)
-        context.extend_tools(self, [_Recall(past, session).recall])
+        context.extend_tools(self, [_recall_tool()(past, session)])
 
     async def _search_for(self, session: AgentSession) -> HistorySearch:
         conversation, past = self._pasts.get(session, (None, None))
@@ -103,33 +104,41 @@ async def _search_of_conversation(conversation: ContextRef | None) -> HistorySea
     return durable
 
 
-class _Recall:
-    """The tool for one session. Its schema is made once, with the class."""
+@cache
+def _recall_tool() -> Callable[[HistorySearch, AgentSession], FunctionTool]:
+    """Makes the tool for a session. Its schema is made once, and not in each run."""
 
-    def __init__(self, past: HistorySearch, session: AgentSession) -> None:
-        self._past = past
-        self._session = session
+    class Recall:
+        def __init__(self, past: HistorySearch, session: AgentSession) -> None:
+            self._past = past
+            self._session = session
 
-    @tool
-    async def recall(self, query: str, limit: int = 5) -> str:
-        """Search everything that was said in this conversation, also what you don't see any more.
+        @tool
+        async def recall(self, query: str, limit: int = 5) -> str:
+            """Search everything that was said in this conversation, also what you can't see now.
 
-        Args:
-            query: Words that should be in what was said.
-            limit: How many messages to show.
-        """
-        if not query_words(query):
-            raise ToolError("query: it has no words; what should be found?")
-        wanted = min(max(limit, 1), _MOST)
-        seen = {(said.id, said.text) for said in await self._session.get_messages()}
-        # Some of what is found is left out.
-        found = await _find(self._past, query, wanted + len(seen) + _MOST)
-        hidden = [
-            each
-            for each in found
-            if (each.message.id, each.message.text) not in seen and not _is_own(each.message)
-        ]
-        return _format(hidden[:wanted], query)
+            Args:
+                query: Words that should be in what was said.
+                limit: How many messages to show.
+            """
+            return await _search(self._past, self._session, query, limit)
+
+    return lambda past, session: Recall(past, session).recall
+
+
+async def _search(past: HistorySearch, session: AgentSession, query: str, limit: int) -> str:
+    if not query_words(query):
+        raise ToolError("query: it has no words; what should be found?")
+    wanted = min(max(limit, 1), _MOST)
+    seen = {(said.id, said.text) for said in await session.get_messages()}
+    # Some of what is found is left out.
+    found = await _find(past, query, wanted + len(seen) + _MOST)
+    hidden = [
+        each
+        for each in found
+        if (each.message.id, each.message.text) not in seen and not _is_own(each.message)
+    ]
+    return _format(hidden[:wanted], query)
 
 
 def _is_own(message: Message) -> bool:
