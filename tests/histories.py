@@ -74,6 +74,11 @@ PARTS: list[dict[str, Any]] = [
     {"type": "video_url", "video_url": {"url": "https://example.org/x.mp4"}},
     {"type": "tool_use", "id": "a"},
     {"type": "text", "text": "see"},
+    {"type": "text", "text": "", "cache_control": {"type": "ephemeral"}},
+    {"type": "text", "text": "kept", "cache_control": {"type": "ephemeral"}},
+    {"type": "input_text", "text": "seen"},
+    {"type": "output_text", "text": "said", "annotations": []},
+    {"type": "input_image", "image_url": "https://example.org/x.png"},
 ]
 
 ids = st.sampled_from(["a", "b", "c", "", "long" * 20, "long" * 20 + "!"])
@@ -168,7 +173,9 @@ messages = st.one_of(
             tool_calls=[ToolCall(id="a", name=name, arguments=arguments)]
         ),
         st.sampled_from(["", "a.b", "名", "f" * 80]),
-        st.sampled_from(["", "{", "[]", '{"a": 1}']),
+        st.sampled_from(
+            ["", "{", "[]", "null", "NaN", '{"a": 1}{', '{"a": "\n"}', '"{}"', '{"a": 1}']
+        ),
     ),
     st.builds(Message.system, texts),
     st.builds(Message.user, st.just("named"), name=st.sampled_from(["ann", "ann lee", ""])),

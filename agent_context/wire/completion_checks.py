@@ -96,7 +96,7 @@ def reported_error(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> objec
     """The error that a chunk reports in any of its shapes; None if it reports none."""
     if error := chunk.get("error") or choice.get("error"):
         return error
-    if "error" in {chunk.get("object"), chunk.get("type")}:
+    if chunk.get("object") == "error" or chunk.get("type") == "error":
         return chunk
     if chunk.get("choices") or str(chunk.get("code", "")).lower() in _HEALTHY:
         return None

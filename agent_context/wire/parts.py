@@ -25,7 +25,7 @@ def chat_parts(content: object) -> list[dict[str, Any]]:
 
 def _chat_parts(content: list[object]) -> Iterator[dict[str, Any]]:
     for part in map(as_mapping, content):
-        kind = part.get("type")
+        kind = str(part.get("type"))
         if kind in _TEXTS:
             if (text := _words(part.get(_TEXTS[kind]))).strip():
                 rest = {name: value for name, value in part.items() if name not in _KNOWN}

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import orjson
+
 Wire = list[dict[str, Any]]
 
 _FUNCTION = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -126,6 +128,16 @@ def _calls(message: dict[str, Any], *, longest_id: int | None, exact: bool) -> I
             yield f"function name {call['function']['name']!r}"
         if not isinstance(call["function"].get("arguments"), str):
             yield "arguments are no string"
+        elif not _is_object(call["function"]["arguments"]):
+            yield f"arguments are no JSON object: {call['function']['arguments']!r}"
+
+
+def _is_object(text: str) -> bool:
+    """Whether servers that parse arguments find an object in them (vllm#43995, llama.cpp#25510)."""
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _pairing(messages: Wire) -> Iterator[str]:
