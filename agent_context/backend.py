@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent_context._context.stored_message import StoredMessage, from_message, parse_message
 from agent_context._context.tokens import count_message
 from agent_context._context.zones import Zones
+from agent_context.errors import UsageError
 from agent_context.messages import Completion, Message
 from agent_context.models import ModelFacts
 from agent_context.options import SendOptions
@@ -55,6 +56,8 @@ class ContextBackend(ABC):
     """The company or server behind the model. What only it understands is sent to no other."""
     dialect: ClassVar[Dialect] = STRICTEST_DIALECT
     """How stored messages are written for it."""
+    agent_type: ClassVar[type[Agent] | None] = None
+    """What `as_agent` makes: `agent_context.agent`, which stands above this, says it here."""
 
     @abstractmethod
     async def send(self, request: Request) -> Completion:
@@ -135,9 +138,9 @@ class ContextBackend(ABC):
 
     def as_agent(self, instructions: str | None = None, **described: Any) -> Agent:  # noqa: ANN401 - as Agent has them
         """An agent with this model; its arguments are those of `Agent`."""
-        from agent_context.agent import Agent
-
-        return Agent(self, instructions, **described)
+        if self.agent_type is None:
+            raise UsageError("as_agent: agent_context is still being imported")
+        return self.agent_type(self, instructions, **described)
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Close connections. Call it if you made the backend."""

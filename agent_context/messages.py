@@ -340,7 +340,7 @@ def _check_fields(fields: Mapping[str, Any]) -> None:
         for name, value in fields.items()
         if name not in Message.model_fields and value not in (None, "", [], {})
     ]
-    asks = fields.get("role") in {Role.SYSTEM, Role.USER, Role.TOOL, "developer"}
+    asks = fields.get("role") in (Role.SYSTEM, Role.USER, Role.TOOL, "developer")
     if misplaced := [name for name in unknown if asks or name in _MISNAMED]:
         raise InvalidMessage(
             f"not a message: content: it says nothing, and {', '.join(misplaced)} is no field of a "

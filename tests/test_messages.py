@@ -17,6 +17,7 @@ WORDLESS: list[dict[str, Any]] = [
     {"role": "system", "message": "hi"},
     {"role": "developer", "prompt": "hi"},
     {"role": "tool", "tool_call_id": "c", "result": "hi"},
+    {"role": {"type": "role", "value": "user"}, "contents": [{"type": "text", "text": "hi"}]},
     {"role": "assistant", "contents": [{"type": "text", "text": "hi"}]},
     {
         "type": "message",

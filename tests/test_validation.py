@@ -106,3 +106,34 @@ def test_a_missing_vocabulary_names_its_extra(
     tokens.counter("deepseek_v3")
 
     assert "pip install 'context-actor[tokenizers]'" in caplog.text
+
+
+MISTAKES: dict[str, tuple[Callable[[Any], Any], object, str]] = {
+    "store": (lambda it: Agent(ScriptedBackend([]), store=it), "x.db", "store: Store expected"),
+    "tools": (lambda it: Agent(ScriptedBackend([]), tools=it), work, "tools: Iterable expected"),
+    "approve": (lambda it: Agent(ScriptedBackend([]), approve=it), True, "approve: a function"),
+    "strategy": (
+        lambda it: Agent(ScriptedBackend([]), compression_strategy=it),
+        "half",
+        "compression_strategy: a Strategy",
+    ),
+    "counter": (
+        lambda it: Agent(ScriptedBackend([]), token_counter=it),
+        7,
+        "token_counter: a callable is expected, not int",
+    ),
+    "messages": (lambda it: Agent(ScriptedBackend([])).run(it), None, "messages: Iterable"),
+    "session": (
+        lambda it: Agent(ScriptedBackend([])).run("hi", session=it),
+        "ann",
+        "session: AgentSession expected, not str",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "given", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_an_agents_arguments_names_the_argument(
+    make: Callable[[Any], Any], given: object, said: str
+) -> None:
+    with pytest.raises(InvalidOptions, match=said):
+        make(given)

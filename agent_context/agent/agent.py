@@ -40,6 +40,7 @@ from agent_context.tools import (
     ToolResultStore,
     tool,
 )
+from agent_context.tools.approval import check_approval
 from agent_context.tools.merge import ToolConflict
 
 __all__ = ["Agent", "RunInput"]
@@ -118,7 +119,7 @@ class Agent:
         )
         self.requests = RequestBuilder(
             client=client,
-            tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
+            tools=_to_tools(tools),
             tool_conflict=tool_conflict,
             strategy=compression_strategy,
             counter=token_counter,
@@ -129,7 +130,7 @@ class Agent:
             client, self.options, compression=compression, store=store, host=host
         )
         self._waits = on_provider_error == "raise"
-        self._approve = approve
+        self._approve = check_approval(approve)
         self._limits = limits
 
     def __repr__(self) -> str:
@@ -225,7 +226,7 @@ class Agent:
             ids=frozenset(message.id for message, item in said if not isinstance(item, str)),
             session=session,
             options=chosen,
-            tools=tuple(item if isinstance(item, Tool) else tool(item) for item in tools),
+            tools=_to_tools(tools),
             approvals=approvals or {},
             output_type=output_type,
             wait=wait_for_persistence or self._waits,
@@ -302,10 +303,20 @@ def _add_default_history(providers: Sequence[ContextProvider]) -> Sequence[Conte
 
 
 def _as_items(said: RunInput) -> Iterable[_One]:
-    return (cast("_One", said),) if isinstance(said, str | Message | Mapping) else said
+    if isinstance(said, str | Message | Mapping):
+        return (cast("_One", said),)
+    return check_type("messages", said, Iterable)
+
+
+def _to_tools(tools: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
+    listed = check_type("tools", tools, Iterable)
+    return tuple(item if isinstance(item, Tool) else tool(item) for item in listed)
 
 
 def _to_message(said: _One) -> Message:
     if isinstance(said, Message):
         return said
     return Message.user(said) if isinstance(said, str) else Message.from_dict(said)
+
+
+ContextBackend.agent_type = Agent

@@ -14,6 +14,7 @@ import pykka
 
 from agent_context._actor.actor import AgentContext
 from agent_context._runtime import Reply, finalizer_thread
+from agent_context._validation import check_type
 from agent_context.agent.records import SessionRecords, get_or_create_session
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
@@ -177,7 +178,7 @@ def _resolve_store(
     compression: Strategy | None,
 ) -> Store | None:
     if host is None:
-        return store
+        return None if store is None else check_type("store", store, Store)
     if store is not None:
         raise InvalidOptions("store: the host has one, which keeps its conversations: drop this")
     if compression is not None:

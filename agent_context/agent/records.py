@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from agent_context.errors import InvalidOptions, StoreCorrupt, StoreError
+from agent_context.errors import InvalidOptions, StoreCorrupt
 from agent_context.messages import Message
+from agent_context.providers.response import Diagnostic
 from agent_context.sessions import state_codec
 from agent_context.sessions.session import AgentSession
 from agent_context.stores.store import Store
@@ -31,7 +32,7 @@ _BEGUN: Final = "begun"
 class SessionRecords:
     """Attachments of a conversation in its store, by the name of what they hold.
 
-    It is a `ToolResultStore` too. All of it raises `StoreError`.
+    It is a `ToolResultStore` too. All but `save_state` raises `StoreError`.
     """
 
     def __init__(self, store: Store, session: AgentSession) -> None:
@@ -59,19 +60,23 @@ class SessionRecords:
         session.stored_state = kept
         session.state = {**state, **session.state}
 
-    async def save_state(self) -> None:
-        """Keep the session's state, if it has changed.
+    async def save_state(self) -> Sequence[Diagnostic]:
+        """Keep the session's state, if it has changed; returns what was not kept, and why.
 
-        What one provider can't have kept is logged, and stays as it was kept before.
+        What one provider can't have kept stays as it was kept before.
         """
-        written = _write_state(self._session)
-        if written == (self._session.stored_state or b"{}"):
-            return
-        try:
-            await self._put(_NAME, written)
-            self._session.stored_state = written
-        except StoreError as error:
-            logger.warning("the state of %r was not kept: %s", self._session, error)
+        written, problems = _write_state(self._session)
+        if written != (self._session.stored_state or b"{}"):
+            try:
+                await self._put(_NAME, written)
+                self._session.stored_state = written
+            except Exception as error:  # noqa: BLE001 - of a store: the run has ended, and nobody could catch it
+                problems.append(_unkept("store", error))
+        for problem in problems:
+            logger.warning(
+                "of the state of %r: %s: %s", self._session, problem.source, problem.text
+            )
+        return problems
 
     async def mark_calls_started(self, answer: Message) -> None:
         """Write down that the calls of an answer that waited are carried out now.
@@ -93,19 +98,24 @@ class SessionRecords:
         return await access.read(self._store.get_attachment, self._session.session_id, name)
 
 
-def _write_state(session: AgentSession) -> bytes:
+def _unkept(source: str, error: Exception) -> Diagnostic:
+    return Diagnostic(source, "save_state", f"it was not kept: {error}", error)
+
+
+def _write_state(session: AgentSession) -> tuple[bytes, list[Diagnostic]]:
     before: Mapping[str, object] | None = None
     kept: dict[str, object] = {}
+    problems: list[Diagnostic] = []
     for name, value in session.state.items():
         try:
             if value not in ({}, None):
                 json.dumps(state_codec.encode_state(value, f"state[{name!r}]"))
                 kept[name] = value
         except Exception as error:  # noqa: BLE001 - whatever a provider's own values do
-            logger.warning("a part of the state of %r was not kept: %s", session, error)
+            problems.append(_unkept(name, error))
             before = _read_state(session.stored_state) if before is None else before
             kept |= {name: before[name]} if name in before else {}
-    return json.dumps(state_codec.encode_state(kept), separators=(",", ":")).encode()
+    return json.dumps(state_codec.encode_state(kept), separators=(",", ":")).encode(), problems
 
 
 def _read_state(kept: bytes | None) -> Mapping[str, object]:

@@ -16,7 +16,13 @@ from agent_context.compression.strategy import Strategy
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, Role
 from agent_context.options import SendOptions
-from agent_context.providers.compression import AnyStrategy, TokenCounter, compress, input_budget
+from agent_context.providers.compression import (
+    AnyStrategy,
+    TokenCounter,
+    check_strategy,
+    compress,
+    input_budget,
+)
 from agent_context.providers.context import SessionContext
 from agent_context.providers.response import Diagnostic
 from agent_context.sessions.lazy_messages import ChainedMessages
@@ -46,6 +52,8 @@ class RequestBuilder(Struct, frozen=True, kw_only=True):
     counter: AnyCounter | None = None
 
     def __post_init__(self) -> None:
+        if self.strategy is not None:
+            check_strategy("compression_strategy", self.strategy)
         if self.counter is not None:
             check_callback("token_counter", getattr(self.counter, "count_tokens", self.counter))
 

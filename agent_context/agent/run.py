@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from agent_context._actor import checkpoint
+from agent_context._validation import check_type
 from agent_context.agent.background import BackgroundTasks
 from agent_context.agent.conversations import SessionConversations
 from agent_context.agent.request_builder import RequestBuilder
@@ -31,6 +32,7 @@ from agent_context.options import SendOptions, release_tool_choice
 from agent_context.protocol import Extend
 from agent_context.providers.chain import ProviderChain
 from agent_context.providers.context import SessionContext
+from agent_context.providers.provider import AgentLike
 from agent_context.providers.response import AgentResponse, Diagnostic
 from agent_context.ref import ContextRef
 from agent_context.sessions.lazy_messages import ConversationMessages
@@ -77,8 +79,12 @@ class RunRequest:
     wait: bool = False
     """Whether the run ends for its caller only when the last provider has had its turn."""
 
+    def __post_init__(self) -> None:
+        if self.session is not None:
+            check_type("session", self.session, AgentSession)
 
-class RunServices(Protocol):
+
+class RunServices(AgentLike, Protocol):
     """What a run needs of its agent."""
 
     chain: ProviderChain
@@ -332,7 +338,7 @@ class Run:
             await self._agent.chain.after(self._agent, self._session, self._context)
         finally:
             if self._records is not None and self._session.conversation is not None:
-                await self._records.save_state()
+                self._context.diagnostics += await self._records.save_state()
 
     async def _load_partial(self) -> AgentResponse | None:
         """What the conversation kept of a run that failed; None if that is nothing."""

@@ -10,13 +10,14 @@ from agent_context.providers.history import (
     HistoryProvider,
     InMemoryHistoryProvider,
 )
-from agent_context.providers.provider import BaseContextProvider, ContextProvider
+from agent_context.providers.provider import AgentLike, BaseContextProvider, ContextProvider
 from agent_context.providers.recall import RecallProvider
 from agent_context.providers.skills import AgentSkillsProvider, SkillsProvider
 from agent_context.providers.sqlite_history import SqliteHistoryProvider
 from agent_context.providers.workspace import WorkspaceProvider
 
 __all__ = [
+    "AgentLike",
     "AgentSkillsProvider",
     "BaseContextProvider",
     "BaseHistoryProvider",

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from agent_context._validation import check_type
 from agent_context.errors import InvalidOptions
@@ -14,7 +14,7 @@ from agent_context.messages import Role
 from agent_context.providers.compression import CompressionProvider
 from agent_context.providers.context import SessionContext
 from agent_context.providers.history import HistoryProvider
-from agent_context.providers.provider import ContextProvider
+from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.providers.response import Diagnostic
 from agent_context.sessions.session import AgentSession
 
@@ -57,7 +57,9 @@ class ProviderChain:
         self._afterwards = self.providers[:: -1 if post_order == "reverse" else 1]
         _check(self.providers)
 
-    async def before(self, agent: Any, session: AgentSession, context: SessionContext) -> None:
+    async def before(
+        self, agent: AgentLike, session: AgentSession, context: SessionContext
+    ) -> None:
         """Call each `before_run` in order. What a provider added before it failed is taken back."""
         for provider in self.providers:
             before = context.snapshot()
@@ -74,7 +76,7 @@ class ProviderChain:
                 raise
         _drop_system_messages(context)
 
-    async def after(self, agent: Any, session: AgentSession, context: SessionContext) -> None:
+    async def after(self, agent: AgentLike, session: AgentSession, context: SessionContext) -> None:
         """Call each `after_run` whose `before_run` was called, in `post_order`, once each.
 
         With `on_error="raise"` it raises the first failure, when all have been called.
@@ -96,7 +98,7 @@ class ProviderChain:
     async def _call(
         self,
         hook: Callable[..., Awaitable[None]],
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         provider: ContextProvider,

@@ -9,7 +9,7 @@ from typing import Any
 from agent_context._validation import check_callback
 from agent_context.errors import InvalidOptions
 from agent_context.providers.context import SessionContext
-from agent_context.providers.provider import ContextProvider
+from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.sessions.session import AgentSession
 
 __all__ = ["ClockProvider"]
@@ -54,7 +54,7 @@ class ClockProvider(ContextProvider):
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],

@@ -22,7 +22,7 @@ from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
 from agent_context.providers.context import SessionContext
 from agent_context.providers.history import HistoryProvider
-from agent_context.providers.provider import ContextProvider
+from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.sessions.lazy_messages import as_assistant
 from agent_context.sessions.session import AgentSession
 from agent_context.tools.offload import in_thread
@@ -32,6 +32,7 @@ __all__ = [
     "CompressionProvider",
     "ModelTokenCounter",
     "TokenCounter",
+    "check_strategy",
     "compress",
     "input_budget",
 ]
@@ -69,6 +70,15 @@ AnyStrategy = Strategy | RequestCompressor | _Function
 
 The second kind is called with a list of its own, a budget in tokens, and the counter.
 """
+
+
+def check_strategy(name: str, strategy: AnyStrategy) -> AnyStrategy:
+    """`strategy`, if it is one. Raises `InvalidOptions` that names the argument."""
+    if isinstance(strategy, Strategy) or callable(getattr(strategy, "compress", strategy)):
+        return strategy
+    raise InvalidOptions(
+        f"{name}: a Strategy, or what compresses a list, not {type(strategy).__name__}"
+    )
 
 
 def input_budget(backend: ContextBackend, options: SendOptions) -> int | None:
@@ -169,13 +179,7 @@ class CompressionProvider(ContextProvider):
         smaller.
         """
         super().__init__(source_id)
-        if not isinstance(strategy, Strategy) and not callable(
-            getattr(strategy, "compress", strategy)
-        ):
-            raise InvalidOptions(
-                f"strategy: a Strategy, or what compresses a list, not {type(strategy).__name__}"
-            )
-        self.strategy = strategy
+        self.strategy = check_strategy("strategy", strategy)
         self.budget = budget
         self.counter = counter
         self.rewrite = rewrite
@@ -183,7 +187,7 @@ class CompressionProvider(ContextProvider):
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],
@@ -205,12 +209,12 @@ class CompressionProvider(ContextProvider):
                 )
 
     async def _compress(
-        self, before: list[Message], agent: Any, context: SessionContext
+        self, before: list[Message], agent: AgentLike, context: SessionContext
     ) -> list[Message] | None:
         """What the strategy makes of messages; None if they stay as they are."""
         if not before:
             return None
-        backend = cast("ContextBackend", agent.client)
+        backend = agent.client
         budget = self.budget
         if budget is None:
             budget = input_budget(backend, context.options) or 0
@@ -225,9 +229,8 @@ class CompressionProvider(ContextProvider):
         return None if after == before else after
 
 
-def _history_of(agent: Any, source: str) -> HistoryProvider:
-    providers = cast("Sequence[ContextProvider]", agent.context_providers)
-    histories = (each for each in providers if isinstance(each, HistoryProvider))
+def _history_of(agent: AgentLike, source: str) -> HistoryProvider:
+    histories = (each for each in agent.context_providers if isinstance(each, HistoryProvider))
     return next(each for each in histories if each.source_id == source)
 
 

@@ -16,7 +16,7 @@ from agent_context._context.tokens import counter
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message
 from agent_context.providers.context import SessionContext
-from agent_context.providers.provider import ContextProvider
+from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.sessions.session import AgentSession
 from agent_context.skills.metadata import one_line
 from agent_context.tools.result_parts import clean_text
@@ -93,7 +93,7 @@ class DocumentsProvider(ContextProvider):
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from agent_context._context.stored_message import from_message
 from agent_context._sandbox_fs import SandboxedDirectory, safe_filename
 from agent_context.errors import PathNotAllowed, StoreUnavailable
 from agent_context.messages import Message
-from agent_context.providers.history import HistoryProvider
+from agent_context.providers.history import HistoryFlags, HistoryProvider
 
 if TYPE_CHECKING:
     from agent_context.imports import JsonlFile, Rejected
@@ -33,21 +33,9 @@ class FileHistoryProvider(HistoryProvider):
         self,
         folder: str | Path,
         source_id: str | None = "file_history",
-        *,
-        load_messages: bool = True,
-        store_inputs: bool = True,
-        store_context_messages: bool = False,
-        store_context_from: Iterable[str] | None = None,
-        store_outputs: bool = True,
+        **flags: Unpack[HistoryFlags],
     ) -> None:
-        super().__init__(
-            source_id,
-            load_messages=load_messages,
-            store_inputs=store_inputs,
-            store_context_messages=store_context_messages,
-            store_context_from=store_context_from,
-            store_outputs=store_outputs,
-        )
+        super().__init__(source_id, **flags)
         self._folder = Path(folder)
 
     def path_of(self, session_id: str | None) -> Path:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypedDict, Unpack, cast
 
 from agent_context.errors import UsageError
 from agent_context.messages import Message, Role
 from agent_context.providers.context import SessionContext
-from agent_context.providers.provider import ContextProvider
+from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.providers.response import AgentResponse
 from agent_context.sessions.session import AgentSession
 
 __all__ = [
     "BaseHistoryProvider",
+    "HistoryFlags",
     "HistoryProvider",
     "InMemoryHistoryProvider",
     "select_messages_to_persist",
@@ -22,6 +23,16 @@ __all__ = [
 
 _MOST_IDS: Final = 4_096
 _AUDITED: Final = "stored_ids"
+
+
+class HistoryFlags(TypedDict, total=False):
+    """What a history loads and stores, as `HistoryProvider` takes it."""
+
+    load_messages: bool
+    store_inputs: bool
+    store_context_messages: bool
+    store_context_from: Iterable[str] | None
+    store_outputs: bool
 
 
 class HistoryProvider(ContextProvider):
@@ -44,8 +55,10 @@ class HistoryProvider(ContextProvider):
         store_context_from: Iterable[str] | None = None,
         store_outputs: bool = True,
     ) -> None:
-        """`store_context_messages` also stores what other providers gave, if it was never stored.
+        """`load_messages`: whether the model is sent what is kept here, of one history alone.
 
+        `store_inputs` is what the caller says, `store_outputs` what model and tools say.
+        `store_context_messages` also stores what other providers gave, if it was never stored.
         `store_context_from` limits that to some sources; what the loading provider gave belongs to
         it only if it is named there.
         """
@@ -105,7 +118,7 @@ class HistoryProvider(ContextProvider):
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],
@@ -119,7 +132,7 @@ class HistoryProvider(ContextProvider):
     async def after_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],
@@ -166,21 +179,9 @@ class InMemoryHistoryProvider(HistoryProvider):
     def __init__(
         self,
         source_id: str | None = None,
-        *,
-        load_messages: bool = True,
-        store_inputs: bool = True,
-        store_context_messages: bool = False,
-        store_context_from: Iterable[str] | None = None,
-        store_outputs: bool = True,
+        **flags: Unpack[HistoryFlags],
     ) -> None:
-        super().__init__(
-            source_id or self.DEFAULT_SOURCE_ID,
-            load_messages=load_messages,
-            store_inputs=store_inputs,
-            store_context_messages=store_context_messages,
-            store_context_from=store_context_from,
-            store_outputs=store_outputs,
-        )
+        super().__init__(source_id or self.DEFAULT_SOURCE_ID, **flags)
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
@@ -224,7 +225,7 @@ class InMemoryHistoryProvider(HistoryProvider):
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],

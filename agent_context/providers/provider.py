@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from agent_context.backend import ContextBackend
 from agent_context.messages import Message
 from agent_context.options import SendOptions
 from agent_context.providers.context import ContextResult, SessionContext
 from agent_context.providers.response import AgentResponse
 from agent_context.sessions.session import AgentSession
+from agent_context.tools import Tool
 
-__all__ = ["BaseContextProvider", "ContextProvider", "ContextResult", "SessionContext"]
+__all__ = [
+    "AgentLike",
+    "BaseContextProvider",
+    "ContextProvider",
+    "ContextResult",
+    "SessionContext",
+]
+
+
+class AgentLike(Protocol):
+    """What a provider may look at of the agent whose run it stands around."""
+
+    @property
+    def name(self) -> str | None: ...
+
+    @property
+    def client(self) -> ContextBackend: ...
+
+    @property
+    def instructions(self) -> str | None: ...
+
+    @property
+    def options(self) -> SendOptions: ...
+
+    @property
+    def tools(self) -> Sequence[Tool]: ...
+
+    @property
+    def context_providers(self) -> Sequence[ContextProvider]: ...
 
 
 class ContextProvider:
@@ -53,7 +83,7 @@ class ContextProvider:
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],
@@ -68,7 +98,7 @@ class ContextProvider:
     async def after_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],
@@ -84,7 +114,7 @@ class ContextProvider:
 
     async def on_invoking(
         self,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         messages: Sequence[Message],
         options: SendOptions,
@@ -96,7 +126,7 @@ class ContextProvider:
 
     async def on_invoked(
         self,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         request_messages: Sequence[Message],
         response: AgentResponse | None,

@@ -14,7 +14,7 @@ from agent_context.providers.conversation_search import (
     ObservedHistorySearch,
     StoreHistorySearch,
 )
-from agent_context.providers.provider import ContextProvider
+from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.ref import ContextRef
 from agent_context.sessions.session import AgentSession
 from agent_context.stores.text_search import query_words
@@ -64,7 +64,7 @@ class RecallProvider(ContextProvider):
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from agent_context._validation import check_type
 from agent_context.messages import Message
 from agent_context.options import SendOptions
-from agent_context.providers.provider import ContextProvider, ContextResult
+from agent_context.providers.provider import AgentLike, ContextProvider, ContextResult
 from agent_context.providers.skill_tools import Visible, load_tool, resource_tool, script_tool
 from agent_context.sessions.session import AgentSession
 from agent_context.skills import AgentSkill, SkillDiagnostic, SkillScriptRunner, scan
@@ -153,7 +153,7 @@ class SkillsProvider(ContextProvider):
 
     async def on_invoking(
         self,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession | None,
         messages: Sequence[Message],
         options: SendOptions,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from agent_context._context.stored_message import from_message, parse_message
 from agent_context.messages import Message
-from agent_context.providers.history import HistoryProvider
+from agent_context.providers.history import HistoryFlags, HistoryProvider
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,21 +38,9 @@ class SqliteHistoryProvider(HistoryProvider):
         self,
         path: str | Path,
         source_id: str | None = "sqlite_history",
-        *,
-        load_messages: bool = True,
-        store_inputs: bool = True,
-        store_context_messages: bool = False,
-        store_context_from: Iterable[str] | None = None,
-        store_outputs: bool = True,
+        **flags: Unpack[HistoryFlags],
     ) -> None:
-        super().__init__(
-            source_id,
-            load_messages=load_messages,
-            store_inputs=store_inputs,
-            store_context_messages=store_context_messages,
-            store_context_from=store_context_from,
-            store_outputs=store_outputs,
-        )
+        super().__init__(source_id, **flags)
         self._path = Path(path)
 
     async def get_messages(

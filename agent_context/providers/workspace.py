@@ -9,7 +9,7 @@ from agent_context._sandbox_fs import SandboxedDirectory
 from agent_context.errors import InvalidOptions
 from agent_context.messages import ToolCall
 from agent_context.providers.context import SessionContext
-from agent_context.providers.provider import ContextProvider
+from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.providers.workspace_files import FileLimits, PathScope, WorkspaceFiles
 from agent_context.sessions.session import AgentSession
 from agent_context.skills.metadata import one_line
@@ -75,7 +75,7 @@ class WorkspaceProvider(ContextProvider):
     async def before_run(
         self,
         *,
-        agent: Any,
+        agent: AgentLike,
         session: AgentSession,
         context: SessionContext,
         state: dict[str, Any],

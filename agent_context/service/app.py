@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from agent_context.errors import AgentContextError
-from agent_context.service import openai, sessions
+from agent_context.service import anthropic, openai, sessions
 from agent_context.service.config import ServiceConfig
 from agent_context.service.errors import Problem, to_problem
 from agent_context.service.gate import Gate
@@ -39,7 +39,7 @@ def create_app(config: ServiceConfig) -> FastAPI:
 
     app = FastAPI(title="context-actor", lifespan=lifespan, redirect_slashes=False)
     app.state.service = service
-    for router in (*sessions.routers, *openai.routers):
+    for router in (*sessions.routers, *openai.routers, *anthropic.routers):
         app.include_router(router)
     _add_operations(app)
     _add_error_handlers(app)

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, cast
 
 import orjson
 
+from agent_context._context.jsonl import load_zones
 from agent_context._context.zones import Zone, Zones
 from agent_context._runtime import FairAsyncLock
 from agent_context.backend import ContextBackend
@@ -90,11 +91,15 @@ class AgentSession:
         return list(await self.load_prior_messages())
 
     async def load_prior_messages(self) -> ConversationMessages:
-        """The same, as a sequence whose messages are built when they are read."""
+        """The same, as a sequence whose messages are built when they are read.
+
+        Raises `StoreError`, and `ImportFailed` for what another program wrote into `from_dict`.
+        """
         conversation = await self._opened()
-        return ConversationMessages(
-            Zones() if conversation is None else await read_zones(conversation)
-        )
+        if conversation is not None:
+            return ConversationMessages(await read_zones(conversation))
+        imported = self.imported_jsonl or ""
+        return ConversationMessages(load_zones(imported, "replace", Zones(), is_new=True).zones)
 
     async def get_pending_calls(self) -> tuple[ToolCall, ...]:
         """The calls that wait for a decision, as the last run's `AgentResponse.pending` named them.

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
+from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, ToolCall
 from agent_context.tools.offload import in_thread
 
@@ -15,6 +16,7 @@ __all__ = [
     "ApprovalCallback",
     "ApprovalDecision",
     "ApprovalDecisions",
+    "check_approval",
     "distinct_ids",
     "refusal_text",
     "request_decision",
@@ -45,6 +47,13 @@ def distinct_ids(calls: Sequence[ToolCall]) -> list[str]:
             name = f"{call.id}#{number}"
         given[name] = None
     return list(given)
+
+
+def check_approval(approve: ApprovalCallback | None) -> ApprovalCallback | None:
+    """`approve`, if it can be called or is None. Raises `InvalidOptions`."""
+    if approve is None or callable(approve):
+        return approve
+    raise InvalidOptions(f"approve: a function of a call, not {type(approve).__name__}")
 
 
 async def request_decision(approve: ApprovalCallback, call: ToolCall) -> ApprovalDecision | None:

@@ -17,6 +17,7 @@ from agent_context.tools.approval import (
     ApprovalCallback,
     ApprovalDecision,
     ApprovalDecisions,
+    check_approval,
     distinct_ids,
     refusal_text,
     request_decision,
@@ -107,7 +108,7 @@ class Toolbox:
         """
         self._parallel = parallel
         self._limits = limits
-        self._approve = approve
+        self._approve = check_approval(approve)
         self._keeper: ToolResultStore = InMemoryToolResults() if keeper is None else keeper
         self._offers_reader = reader
         self._conversation_id = conversation_id
@@ -173,22 +174,6 @@ class Toolbox:
         """Answer calls that were pending, as it was decided; what is still open stays pending."""
         return await self.run(calls, done=done, decisions=decisions, repeats=repeats, begin=begin)
 
-    async def call_raw(self, call: ToolCall) -> object:
-        """What the tool returns, as it is. Raises `ToolError` with a text for the model."""
-        found = self._find(call.name)
-        timeout = self._limits.timeout if found.timeout is None else found.timeout
-        context = ToolContext(call, self._conversation_id, self._progress)
-        return await run_tool(found, context, timeout=timeout, details=self._limits.details)
-
-    async def call_message(self, call: ToolCall) -> Message:
-        """The result of a call, short enough to be read. Raises `ToolError`."""
-        value = await self.call_raw(call)
-        parts = to_parts(value)
-        most = self._find(call.name).max_result or self._limits.max_result
-        short = await truncate_parts(parts, call.id, most, self._keeper)
-        self._offers_reader = self._offers_reader or short != parts
-        return result_message(call.id, short, value)
-
     def _find(self, name: str) -> CallableTool:
         found = self._tools.get(name)
         if isinstance(found, CallableTool):
@@ -236,11 +221,23 @@ class Toolbox:
         if decision is not True:
             return run.fail(call, refusal_text(call.name, decision))
         try:
-            message = await self.call_message(call)
+            message = await self._call(call)
         except ToolError as error:
             return run.fail(call, run.repeats.record_failure(call, str(error)))
         run.repeats.record_success(call)
         return message
+
+    async def _call(self, call: ToolCall) -> Message:
+        """The result of a call, short enough to be read. Raises `ToolError`."""
+        found, limits = self._find(call.name), self._limits
+        timeout = limits.timeout if found.timeout is None else found.timeout
+        context = ToolContext(call, self._conversation_id, self._progress)
+        value = await run_tool(found, context, timeout=timeout, details=limits.details)
+        parts = to_parts(value)
+        most = found.max_result or limits.max_result
+        short = await truncate_parts(parts, call.id, most, self._keeper)
+        self._offers_reader = self._offers_reader or short != parts
+        return result_message(call.id, short, value)
 
     async def _all(self, answers: Sequence[_Answer]) -> list[Message]:
         if not self._parallel:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_context import Agent, Host, Message, ToolCall
+from agent_context import Agent, AgentSession, Host, Message, ToolCall
 from agent_context.errors import UsageError
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.sqlite import SqliteStore
@@ -101,6 +101,19 @@ async def test_a_session_without_a_store_has_pending_calls_too() -> None:
     assert await session.get_pending_calls() == waits.pending != ()
     await agent.run(session=session, approvals={"delete": True})
     assert await session.get_pending_calls() == ()
+
+
+async def test_a_session_that_was_written_tells_what_it_holds_before_it_runs() -> None:
+    agent = agent_of([calls("delete"), "done"], tools=[delete])
+    session = agent.create_session()
+    waits = await agent.run("go", session=session)
+
+    moved = AgentSession.from_dict(session.to_dict())
+
+    assert texts(await moved.get_messages()) == ["go", "delete"]
+    assert await moved.get_pending_calls() == waits.pending
+    response = await agent.run(session=moved, approvals={"delete": True})
+    assert response.text == "done"
 
 
 async def test_a_session_is_opened_once_however_many_ask() -> None:

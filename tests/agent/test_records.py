@@ -123,12 +123,13 @@ async def test_what_one_provider_cannot_have_kept_costs_the_others_nothing(
     fine = {"int": 10**30, "text": "half \ud800", "tuple": (1, b"2")}
     before, after = Keeps("before", fine), Keeps("after", [1])
     agent = agent_of(["1"], context_providers=[before, Keeps("odd", odd), after], store=store)
-    await agent.run("go", session=agent.create_session("s"))
+    response = await agent.run("go", session=agent.create_session("s"))
     await agent.drain()
 
     session = AgentSession("s")
     await SessionRecords(store, session).load_state()
 
+    assert [(d.source, d.phase) for d in response.diagnostics] == [("odd", "save_state")]
     assert session.provider_state("before") == {"value": fine}
     assert session.provider_state("after") == {"value": [1]}
 
@@ -167,3 +168,17 @@ async def test_a_stream_whose_answer_is_not_kept_names_it(tmp_path: Path) -> Non
         _ = [event async for event in stream]
 
     assert failed.value.completion.message.text == "the answer"
+
+
+async def test_a_store_that_keeps_no_state_shows_in_the_diagnostics() -> None:
+    class Full(MemoryStore):
+        def put_attachment(self, conversation_id: str, name: str, payload: bytes | None) -> None:
+            raise OSError("no space left")
+
+    agent = agent_of(["1"], context_providers=[Keeps("keeps", 1)], store=Full())
+
+    response = await agent.run("go", session=agent.create_session())
+    await agent.drain()
+
+    assert response.text == "1"
+    assert [(d.source, d.phase) for d in response.diagnostics] == [("store", "save_state")]

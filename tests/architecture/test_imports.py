@@ -67,3 +67,20 @@ def test_the_import_contracts_hold() -> None:
     )
 
     assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+def test_a_backend_alone_makes_agents() -> None:
+    program = (
+        "from agent_context_backends.openai import OpenAIBackend;"
+        "print(OpenAIBackend(api_key='none').as_agent('Be brief.', name='Ann'))"
+    )
+
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert finished.stdout == "<agent Ann>\n"
+
+
+def test_no_layer_is_excused_from_its_place() -> None:
+    assert "agent_context.backend ->" not in CONTRACTS.read_text()

@@ -214,11 +214,12 @@ def test_a_wrong_root_or_policy_is_refused(root: Path) -> None:
 
 async def test_the_model_is_told_of_its_workspace_in_the_same_words_each_time(root: Path) -> None:
     provider = WorkspaceProvider(root, name="notes")
+    agent = ScriptedBackend([]).as_agent()
     state: dict[str, Any] = {}
     contexts = [SessionContext(), SessionContext()]
 
     for context in contexts:
-        await provider.before_run(agent=None, session=AgentSession(), context=context, state=state)
+        await provider.before_run(agent=agent, session=AgentSession(), context=context, state=state)
 
     assert contexts[0].instructions == contexts[1].instructions
     assert "## Workspace notes" in contexts[0].instructions[0]

@@ -76,7 +76,9 @@ async def value(provider: SkillsProvider, name: str, /, **arguments: object) -> 
 
 
 async def given(provider: SkillsProvider) -> ContextResult:
-    return await provider.on_invoking(None, AgentSession(), [Message.user("hi")], SendOptions())
+    return await provider.on_invoking(
+        agent_of(), AgentSession(), [Message.user("hi")], SendOptions()
+    )
 
 
 @pytest.mark.behaviour(80)
@@ -109,7 +111,7 @@ async def test_before_a_run_it_gives_instructions_and_tools_alone() -> None:
     provider = SkillsProvider([QUERY])
 
     gives = await given(provider)
-    after = await provider.on_invoked(None, AgentSession(), [], None, None)  # type: ignore[func-returns-value]
+    after = await provider.on_invoked(agent_of(), AgentSession(), [], None, None)  # type: ignore[func-returns-value]
 
     assert gives.instructions == provider.build_advertise()
     assert [tool.name for tool in gives.tools] == ["load_skill", "read_skill_resource"]

@@ -21,7 +21,7 @@ from agent_context.service.exchange import (
     keeps_unstored,
     split_system,
 )
-from agent_context.service.openai.options import Sampling, option_fields, parse_tools
+from agent_context.service.options import Sampling, option_fields, parse_tools
 from agent_context.service.responses import Json
 from agent_context.service.service import IdempotencyKey, Running, Service, Writer
 from agent_context.service.sse import PING, data_frame

@@ -18,9 +18,11 @@ router = APIRouter(tags=["openai"])
 @router.get("/v1/models")
 @router.get("/c/{conversation_id}/v1/models")
 async def list_models(service: Running, _: Reader) -> Response:
-    """Every model, the default first."""
-    data = [_model(service, name) for name in service.catalog.names]
-    return Json({"object": "list", "data": data})
+    """Every model, the default first; in the forms of OpenAI and Anthropic at once."""
+    names = service.catalog.names
+    data = [_model(service, name) for name in names]
+    page = {"has_more": False, "first_id": names[0], "last_id": names[-1]}
+    return Json({"object": "list", "data": data, **page})
 
 
 @router.get("/v1/models/{model:path}")
@@ -42,4 +44,10 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "created": 0,
         "owned_by": route.backend.vendor,
         "context_window": facts.context_window,
+        "type": "model",
+        "display_name": name,
+        "created_at": "1970-01-01T00:00:00Z",
+        "lifecycle": "active",
+        "max_input_tokens": facts.context_window,
+        "max_tokens": facts.max_output,
     }

@@ -27,7 +27,6 @@ from agent_context.service.exchange import (
     split_system,
 )
 from agent_context.service.openai.items import compaction_item, parse_items, stored_items
-from agent_context.service.openai.options import Sampling, option_fields, parse_tools
 from agent_context.service.openai.paging import ItemOrder, page_items
 from agent_context.service.openai.response import (
     ResponseRecord,
@@ -35,6 +34,7 @@ from agent_context.service.openai.response import (
     usage_json,
 )
 from agent_context.service.openai.response_store import LiveResponse, ResponseStore
+from agent_context.service.options import Sampling, option_fields, parse_tools
 from agent_context.service.responses import Json
 from agent_context.service.service import IdempotencyKey, Reader, Running, Service, Writer
 from agent_context.service.sse import event_frame

@@ -1,4 +1,4 @@
-"""What OpenAI's two APIs call the same, as options of a turn."""
+"""What the APIs of vendors have in common, as options of a turn."""
 
 from __future__ import annotations
 
