@@ -183,6 +183,16 @@ def test_callbacks_are_called_in_order_even_if_one_raises(caplog: pytest.LogCapt
     assert "SystemExit: broken" in caplog.text
 
 
+def note_and_settle(
+    order: list[int], number: int, following: Reply[int]
+) -> Callable[[Reply[int]], None]:
+    def call(_: Reply[int]) -> None:
+        order.append(number)
+        following.set(3)
+
+    return call
+
+
 @pytest.mark.parametrize("length", [200, 20_000])
 def test_replies_that_settle_one_another_may_form_a_chain_of_any_length(length: int) -> None:
     first: Reply[int] = Reply()
@@ -190,8 +200,7 @@ def test_replies_that_settle_one_another_may_form_a_chain_of_any_length(length: 
     last = first
     for number in range(length):
         following: Reply[int] = Reply()
-        last.add_done_callback(lambda _, number=number: order.append(number))
-        last.add_done_callback(lambda _, following=following: following.set(3))
+        last.add_done_callback(note_and_settle(order, number, following))
         last = following
 
     first.set(3)
