@@ -26,6 +26,7 @@ SCRIPTS = (
     "cuts",
     "memory",
     "stores",
+    "search",
     "postgres",
     "streams",
     "agent",

@@ -14,6 +14,7 @@ from agent_context._actor.prompt_cache_tracker import PromptCacheTracker, compar
 from agent_context._actor.replay import messages_in_entry
 from agent_context._actor.state import ActorState
 from agent_context._context.jsonl import dump_zones
+from agent_context._context.stored_message import from_line
 from agent_context._context.token_breakdown import TokenBreakdown
 from agent_context._context.zones import Zones
 from agent_context._runtime import Deferred, Reply, io_loop
@@ -36,8 +37,8 @@ from agent_context.protocol import (
     SearchHistory,
     ToJsonl,
 )
+from agent_context.stores.message_search import MessageMatch, search_messages
 from agent_context.stores.store import Entry, Store
-from agent_context.stores.text_search import query_words
 
 __all__ = [
     "ZoneQuery",
@@ -147,32 +148,18 @@ def history_page(store: Store, conversation_id: str, after: str, limit: int) -> 
 def search_history(
     store: Store, conversation_id: str, text: str, limit: int
 ) -> tuple[HistoryEntry, ...]:
-    """Messages that match `text`, best first; those of its parents follow."""
-    found: list[HistoryEntry] = []
+    """Messages with words of `text`, its parents' too, the best first."""
+    found: list[tuple[float, HistoryEntry]] = []
     for owner, upto in reversed(_lineage(store, conversation_id)):
-        for entry in _search_entries(store, owner, text, upto, limit):
-            found += _entries_with_words(_to_history_entries(owner, entry), text)
-    return tuple(found[:limit])
+        matches = search_messages(store, owner, text, limit=limit, upto=upto)
+        found += ((match.score, _found_entry(owner, match)) for match in matches)
+    found.sort(key=lambda each: -each[0])
+    return tuple(entry for _, entry in found[:limit])
 
 
-def _search_entries(
-    store: Store, name: str, text: str, upto: int | None, limit: int
-) -> list[Entry]:
-    """The best entries up to one: better ones may stand behind it, so it looks for ever more."""
-    wanted = limit
-    while True:
-        entries = store.search(name, text, limit=wanted)
-        fitting = [entry for entry in entries if upto is None or entry.seq <= upto]
-        if len(fitting) >= limit or len(entries) < wanted:
-            return fitting[:limit]
-        wanted *= 4
-
-
-def _entries_with_words(remarks: list[HistoryEntry], text: str) -> list[HistoryEntry]:
-    """The messages of an entry that contain a word; all of them if the store matched otherwise."""
-    words = query_words(text)
-    holding = [each for each in remarks if any(w in each.message.text.lower() for w in words)]
-    return holding or remarks
+def _found_entry(owner: str, match: MessageMatch) -> HistoryEntry:
+    seq, message = to_event_seq(match.seq), from_line(match.line).message
+    return HistoryEntry(owner, seq, match.timestamp, match.kind, message)
 
 
 def _walk_history(

@@ -29,7 +29,12 @@ from agent_context._actor.journal import Journal
 from agent_context._actor.replay import encode_change, encode_event
 from agent_context._context.message_ids import MessageIds
 from agent_context._context.persistent_vector import PersistentVector
-from agent_context._context.stored_message import StoredMessage, from_message, with_id
+from agent_context._context.stored_message import (
+    StoredMessage,
+    StoredMessages,
+    from_message,
+    with_id,
+)
 from agent_context._context.zones import Zones
 from agent_context._runtime import Reply, SubscriberQueue
 from agent_context._validation import check_callback
@@ -280,7 +285,17 @@ class ActorState:
 
         Raises `InvalidMessage`.
         """
+        if isinstance(messages, StoredMessages):
+            return self._under_free_ids(messages.records)
         return tuple(said.record for said in self.with_unique_ids(to_turn_messages(messages)))
+
+    def _under_free_ids(self, records: Iterable[StoredMessage]) -> tuple[StoredMessage, ...]:
+        unique: dict[MessageId, StoredMessage] = {}
+        for record in records:
+            if record.id in unique or self._holds(record.id):
+                record = with_id(record, new_id())  # noqa: PLW2901 - the same message, renamed
+            unique[record.id] = record
+        return tuple(unique.values())
 
     def with_unique_ids(self, messages: Iterable[TurnMessage]) -> tuple[TurnMessage, ...]:
         """These messages, under new ids where theirs are taken."""

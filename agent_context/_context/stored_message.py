@@ -7,8 +7,8 @@ without its id, so that a plain message is copied into a request, a JSONL line o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast, overload
 
 import msgspec
 import orjson
@@ -25,7 +25,14 @@ from agent_context.messages import (
     ToolCall,
 )
 
-__all__ = ["StoredMessage", "from_line", "from_message", "parse_message", "with_id"]
+__all__ = [
+    "StoredMessage",
+    "StoredMessages",
+    "from_line",
+    "from_message",
+    "parse_message",
+    "with_id",
+]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -73,6 +80,47 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     def fields(self) -> dict[str, Any]:
         """The body as a dict that the caller may change."""
         return cast("dict[str, Any]", orjson.loads(self.body))
+
+
+class StoredMessages(Sequence[Message]):
+    """Stored messages as a sequence of `Message`s, which are built when somebody reads one."""
+
+    __slots__ = ("_built", "records")
+
+    def __init__(self, records: Iterable[StoredMessage]) -> None:
+        self.records: Final = tuple(records)
+        self._built: tuple[Message, ...] | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All of them; the same objects each time."""
+        if self._built is None:
+            self._built = tuple(record.message for record in self.records)
+        return self._built
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        return self.messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, StoredMessages | tuple):
+            return self.messages == tuple(cast("Sequence[object]", other))
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.messages)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} messages)"
 
 
 def from_message(message: Message) -> StoredMessage:

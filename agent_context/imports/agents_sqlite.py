@@ -106,33 +106,71 @@ def _sessions(
         f"SELECT id, message_data, created_at FROM {messages} "  # noqa: S608
         "WHERE session_id = CAST(? AS TEXT) ORDER BY id"
     )
+    branched = _has_branches(database)
     for name, created in database.execute(named).fetchall():
         rows = database.execute(said, (name,)).fetchall()
-        yield from _session(_text(name), parse_timestamp(_text(created)), rows, vendor)
+        ways = _branches(database, name) if branched else {}
+        yield from _session(_text(name), parse_timestamp(_text(created)), rows, vendor, ways)
+
+
+def _has_branches(database: sqlite3.Connection) -> bool:
+    columns = {_text(row[1]) for row in database.execute("PRAGMA table_info(message_structure)")}
+    return columns >= {"session_id", "message_id", "branch_id", "sequence_number"}
+
+
+def _branches(database: sqlite3.Connection, session: object) -> dict[str, list[int]]:
+    """The rows of each branch of a session, in order; first the branch that was written last.
+
+    An `AdvancedSQLiteSession` copies the order of what its branches have in common, not the rows.
+    """
+    ways: dict[str, list[int]] = {}
+    found = database.execute(
+        "SELECT branch_id, message_id FROM message_structure "
+        "WHERE session_id = CAST(? AS TEXT) ORDER BY sequence_number, id",
+        (session,),
+    )
+    for branch, row in found:
+        ways.setdefault(_text(branch), []).append(row)
+    newest = sorted(ways, key=lambda branch: max(ways[branch]), reverse=True)
+    return {branch: ways[branch] for branch in newest}
 
 
 def _session(
-    name: str, created: datetime | None, rows: list[tuple[Any, ...]], vendor: str
+    name: str,
+    created: datetime | None,
+    rows: list[tuple[Any, ...]],
+    vendor: str,
+    ways: dict[str, list[int]],
 ) -> Iterator[ImportedConversation | Rejected]:
-    said: list[tuple[Message, datetime | None]] = []
-    items: list[Row] = []
+    items: dict[int, Row] = {}
     for number, data, written in rows:
         where = f"session {name!r}, row {number}"
         item = _item(data, where)
         if isinstance(item, Rejected):
             yield item
         else:
-            items.append((where, item, parse_timestamp(_text(written))))
-    for piece in messages_from(items, vendor):
-        if isinstance(piece, Rejected):
-            yield piece
-        else:
-            said.append(piece)
+            items[number] = where, item, parse_timestamp(_text(written))
+    in_branches = {number for way in ways.values() for number in way}
+    loose = [number for number in items if number not in in_branches]
+    orders = [sorted({*loose, *way}) if loose else way for way in ways.values()] or [loose]
+    reported: set[str] = set()
+    found: list[list[tuple[Message, datetime | None]]] = []
+    for order in orders:
+        said: list[tuple[Message, datetime | None]] = []
+        for piece in messages_from([items[each] for each in order if each in items], vendor):
+            if not isinstance(piece, Rejected):
+                said.append(piece)
+            elif piece.where not in reported:
+                reported.add(piece.where)
+                yield piece
+        found.append(said)
+    main, *others = found
     yield ImportedConversation(
-        tuple(own_ids(message for message, _ in said)),
+        tuple(own_ids(message for message, _ in main)),
         id=name,
         created=created,
-        times=tuple(time for _, time in said),
+        times=tuple(time for _, time in main),
+        branches=tuple(tuple(own_ids(message for message, _ in other)) for other in others),
     )
 
 

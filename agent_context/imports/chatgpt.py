@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from agent_context.imports.branches import branches
-from agent_context.imports.export_archive import Exported, read_export
+from agent_context.imports.export_archive import Exported, lacks, read_export
 from agent_context.imports.result import (
     ImportedConversation,
     ImportResult,
@@ -61,21 +61,22 @@ def read_chatgpt(path: str | os.PathLike[str]) -> ImportResult:
 
 def chatgpt_conversation(exported: Exported) -> Iterator[ImportedConversation | Rejected]:
     """One conversation of an export."""
+    if (missing := lacks(exported, "mapping", dict)) is not None:
+        yield missing
+        return
     nodes = {name: as_mapping(node) for name, node in as_mapping(exported, "mapping").items()}
     parents = {name: _text(node.get("parent")) or None for name, node in nodes.items()}
     for name, node in nodes.items():
         if unread := _unread(node):
             yield Rejected(f"message {name}", raw_of(node.get("message")), unread)
 
-    def build_transcript(way: list[str]) -> TranscriptBuilder:
-        transcript = TranscriptBuilder("openai")
-        for name in way:
-            _add_to_transcript(as_mapping(nodes[name], "message"), name, transcript)
-        return transcript
+    def add(name: str, transcript: TranscriptBuilder) -> None:
+        _add_to_transcript(as_mapping(nodes[name], "message"), name, transcript)
 
     yield from build_conversation(
         branches(parents, _text(exported.get("current_node"))),
-        build_transcript,
+        add,
+        vendor="openai",
         id=_text(exported.get("conversation_id")) or _text(exported.get("id")),
         title=_text(exported.get("title")),
         created=parse_timestamp(exported.get("create_time")),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_context.imports.branches import branches
-from agent_context.imports.export_archive import Exported, read_export
+from agent_context.imports.export_archive import Exported, lacks, read_export
 from agent_context.imports.result import (
     ImportedConversation,
     ImportResult,
@@ -29,6 +29,8 @@ __all__ = ["claude_conversation", "read_claude"]
 _Node = Mapping[str, Any]
 
 _KNOWN = frozenset({"text", "thinking", "tool_result", "tool_use"})
+_NOT_SHOWN = "```\nThis block is not supported on your current device yet.\n```"
+"""What the text of a message has in the place of a block that isn't text."""
 _SENDERS = frozenset({"assistant", "human"})
 
 
@@ -42,20 +44,23 @@ def read_claude(path: str | os.PathLike[str]) -> ImportResult:
 
 def claude_conversation(exported: Exported) -> Iterator[ImportedConversation | Rejected]:
     """One conversation of an export."""
+    if (missing := lacks(exported, "chat_messages", list)) is not None:
+        yield missing
+        return
     found = [as_mapping(each) for each in as_list(exported.get("chat_messages"))]
     nodes = {_text(each.get("uuid")) or f"message-{n}": each for n, each in enumerate(found)}
     yield from _unread(nodes)
 
-    def build_transcript(way: list[str]) -> TranscriptBuilder:
-        transcript = TranscriptBuilder("anthropic")
-        transcript.model = _text(exported.get("model"))
-        for name in way:
-            _add_to_transcript(nodes[name], name, transcript)
-        return transcript
+    model = _text(exported.get("model"))
+
+    def add(name: str, transcript: TranscriptBuilder) -> None:
+        transcript.model = model
+        _add_to_transcript(nodes[name], name, transcript)
 
     yield from build_conversation(
         branches(_parents(nodes), _text(exported.get("current_leaf_message_uuid"))),
-        build_transcript,
+        add,
+        vendor="anthropic",
         id=_text(exported.get("uuid")),
         title=_text(exported.get("name")),
         created=parse_timestamp(exported.get("created_at")),
@@ -76,15 +81,19 @@ def _unread(nodes: Mapping[str, _Node]) -> Iterator[Rejected]:
             yield Rejected(f"message {name}", raw_of(node), why)
             continue
         for block in map(as_mapping, as_list(node.get("content"))):
-            if _text(block.get("type")) not in _KNOWN:
-                why = f"a block of the type {block.get('type')!r} is nothing that was said"
+            if (kind := _text(block.get("type"))) not in _KNOWN:
+                taken = "only its text is taken" if _text(block.get("text")) else "it has no text"
+                why = f"a block of the type {kind!r} is not known: {taken}"
                 yield Rejected(f"message {name}", raw_of(block), why)
 
 
 def _add_to_transcript(node: _Node, name: str, transcript: TranscriptBuilder) -> None:
     transcript.time = parse_timestamp(node.get("created_at"))
     blocks = [as_mapping(block) for block in as_list(node.get("content"))]
-    blocks = blocks or [{"type": "text", "text": node.get("text")}]
+    known = _KNOWN.issuperset(_text(block.get("type")) for block in blocks)
+    if not blocks or not (known or any(_text(block.get("text")) for block in blocks)):
+        text = _text(node.get("text")).replace(_NOT_SHOWN, "")
+        blocks.append({"type": "text", "text": text})
     match node.get("sender"):
         case "human":
             texts = [_text(block.get("text")) for block in blocks]
@@ -112,7 +121,7 @@ def _add_block(block: _Node, name: str, transcript: TranscriptBuilder) -> None:
             answered = _text(block.get("tool_use_id"))
             transcript.add_result(result, tool, name, call_id=answered)
         case _:
-            pass
+            transcript.add_assistant(_text(block.get("text")), name)
 
 
 def _result(content: object) -> str:

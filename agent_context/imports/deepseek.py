@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_context.imports.branches import branches
-from agent_context.imports.export_archive import Exported, read_export
+from agent_context.imports.export_archive import Exported, lacks, read_export
 from agent_context.imports.result import (
     ImportedConversation,
     ImportResult,
@@ -40,6 +40,9 @@ def read_deepseek(path: str | os.PathLike[str]) -> ImportResult:
 
 def deepseek_conversation(exported: Exported) -> Iterator[ImportedConversation | Rejected]:
     """One conversation of an export."""
+    if (missing := lacks(exported, "mapping", dict)) is not None:
+        yield missing
+        return
     nodes = {name: as_mapping(node) for name, node in as_mapping(exported, "mapping").items()}
     parents = {name: _text(node.get("parent")) or None for name, node in nodes.items()}
     for name, node in nodes.items():
@@ -48,15 +51,13 @@ def deepseek_conversation(exported: Exported) -> Iterator[ImportedConversation |
                 why = f"a fragment of the type {fragment.get('type')!r} is nothing that was said"
                 yield Rejected(f"message {name}", raw_of(fragment), why)
 
-    def build_transcript(way: list[str]) -> TranscriptBuilder:
-        transcript = TranscriptBuilder("deepseek")
-        for name in way:
-            _add_to_transcript(nodes[name], name, transcript)
-        return transcript
+    def add(name: str, transcript: TranscriptBuilder) -> None:
+        _add_to_transcript(nodes[name], name, transcript)
 
     yield from build_conversation(
         branches(parents),
-        build_transcript,
+        add,
+        vendor="deepseek",
         id=_text(exported.get("id")),
         title=_text(exported.get("title")),
         created=parse_timestamp(exported.get("inserted_at")),

@@ -13,20 +13,20 @@ from typing import Any, cast
 
 import orjson
 
-from agent_context._context.stored_message import from_message
+from agent_context._context.stored_message import StoredMessage, StoredMessages
 from agent_context._context.zones import Zone
 from agent_context.errors import ImportFailed, InvalidMessage
-from agent_context.imports.lenient_jsonl import objects_in
+from agent_context.imports.chat_form import ChatReader
+from agent_context.imports.lenient_jsonl import lines_of, objects_in
 from agent_context.imports.result import (
     ImportedConversation,
     ImportResult,
     Rejected,
     collect,
-    own_ids,
     parse_timestamp,
     raw_of,
+    with_own_ids,
 )
-from agent_context.messages import Message
 from agent_context.wire.lenient_json import as_list
 
 __all__ = ["jsonl_pieces", "read_jsonl", "recover_jsonl"]
@@ -41,31 +41,32 @@ def read_jsonl(path: str | os.PathLike[str]) -> ImportResult:
     """
     try:
         with Path(path).open("rb") as file:
-            return collect(jsonl_pieces(file))
+            return collect(jsonl_pieces(lines_of(file)))
     except OSError as error:
         raise ImportFailed(0, f"{os.fspath(path)}: {error.strerror}") from error
 
 
 def jsonl_pieces(lines: Iterable[bytes]) -> Iterator[ImportedConversation | Rejected]:
     """The pieces as they come: conversations of a line each, and last the one of all messages."""
-    said: list[Message] = []
-    for piece in objects_in(lines):
-        if isinstance(piece, Rejected):
-            yield piece
+    said: list[StoredMessage] = []
+    reader = ChatReader()
+    for number, line in enumerate(lines, start=1):
+        if (message := reader.read_line(line)) is not None:
+            said.append(message)
             continue
-        number, fields = piece
-        if "agent_context" in fields:
-            _check_header(fields, number)
-        elif "messages" in fields:
-            yield from _conversation(fields, number)
-        else:
-            message = _message(fields, f"line {number}")
-            if isinstance(message, Message):
-                said.append(message)
+        for piece in objects_in([line], first=number):
+            if isinstance(piece, Rejected):
+                yield piece
+            elif "agent_context" in piece[1]:
+                _check_header(piece[1], number)
+            elif "messages" in piece[1]:
+                yield from _conversation(piece[1], number)
+            elif isinstance(read := _message(piece[1], f"line {number}", reader), Rejected):
+                yield read
             else:
-                yield message
+                said.append(read)
     if said:
-        yield ImportedConversation(tuple(own_ids(said)))
+        yield ImportedConversation(StoredMessages(with_own_ids(said)))
 
 
 def recover_jsonl(text: bytes) -> tuple[str, tuple[Rejected, ...]]:
@@ -73,8 +74,10 @@ def recover_jsonl(text: bytes) -> tuple[str, tuple[Rejected, ...]]:
 
     Zones and ids stay. Of lines that hold a whole conversation there is nothing in it.
     """
-    kept: list[tuple[Zone | None, Message]] = []
+    kept: list[StoredMessage] = []
+    tags: list[str] = []
     quarantined: list[Rejected] = []
+    reader = ChatReader()
     for piece in objects_in(text.splitlines(keepends=False)):
         if isinstance(piece, Rejected):
             quarantined.append(piece)
@@ -84,15 +87,15 @@ def recover_jsonl(text: bytes) -> tuple[str, tuple[Rejected, ...]]:
             _check_header(fields, number)
             continue
         tag = _text(fields.get("zone"))
-        message = _message(fields, f"line {number}")
+        message = _message(fields, f"line {number}", reader)
         if isinstance(message, Rejected):
             quarantined.append(message)
         else:
-            kept.append((Zone(tag) if tag in set(Zone) else None, message))
+            kept.append(message)
+            tags.append(tag if tag in set(Zone) else "")
     lines = [orjson.dumps({"agent_context": _FORMAT})]
-    messages = own_ids(message for _, message in kept)
-    for (zone, _), message in zip(kept, messages, strict=True):
-        lines.append(from_message(message).to_json_line(**({"zone": zone.value} if zone else {})))
+    for tag, record in zip(tags, with_own_ids(kept), strict=True):
+        lines.append(record.to_json_line(**({"zone": tag} if tag else {})))
     return b"\n".join((*lines, b"")).decode(), tuple(quarantined)
 
 
@@ -105,38 +108,36 @@ def _check_header(fields: dict[str, Any], number: int) -> None:
 
 def _conversation(fields: dict[str, Any], number: int) -> Iterator[ImportedConversation | Rejected]:
     where = f"line {number}"
-    said: list[Message] = []
+    said: list[StoredMessage] = []
+    reader = ChatReader()
     found = fields["messages"]
     is_list = isinstance(found, list)
     if not is_list:
         why = f"messages: a list is expected, not {type(found).__name__}"
         yield Rejected(where, raw_of(fields), why)
     for index, item in enumerate(as_list(found)):
-        message = _message(item, f"{where}, message {index}")
-        if isinstance(message, Message):
-            said.append(message)
-        else:
+        message = _message(item, f"{where}, message {index}", reader)
+        if isinstance(message, Rejected):
             yield message
+        else:
+            said.append(message)
     yield ImportedConversation(
-        tuple(own_ids(said)),
+        StoredMessages(with_own_ids(said)),
         id=_text(fields.get("id")),
         title=_text(fields.get("title")),
         created=parse_timestamp(fields.get("created")),
     )
 
 
-def _message(item: object, where: str) -> Message | Rejected:
+def _message(item: object, where: str, reader: ChatReader) -> StoredMessage | Rejected:
     if not isinstance(item, dict):
         why = f"an object is expected, not {type(item).__name__}"
         return Rejected(where, raw_of(item), why)
     fields = cast("dict[str, Any]", item)
     try:
-        message = Message.model_validate({k: v for k, v in fields.items() if k != "zone"})
-        if message.model_extra:
-            from_message(message)  # refuses what a text that was mended may hold
+        return reader.read(fields)
     except InvalidMessage as error:
         return Rejected(where, raw_of(fields), str(error))
-    return message
 
 
 def _text(value: object) -> str:

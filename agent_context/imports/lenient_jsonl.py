@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any, BinaryIO, Final, cast
 
 import orjson
 
+from agent_context.errors import ImportFailed
 from agent_context.imports.result import Rejected
 from agent_context.wire.lenient_json import loads_lenient
 
-__all__ = ["objects_in"]
+__all__ = ["MAX_LINE", "lines_of", "objects_in"]
 
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r\n"
@@ -29,9 +30,25 @@ the torn one, which must not be taken for a record of its own."""
 _RECORD = frozenset({"role", "messages", "agent_context"})
 
 
-def objects_in(lines: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]] | Rejected]:
-    """Each object with the number of its line, from 1; blank lines are passed over."""
-    for number, line in enumerate(lines, start=1):
+MAX_LINE: Final = 256 << 20
+"""Bytes of a line: what is longer is no line."""
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file. Raises `ImportFailed` for one that is too long to be read."""
+    number = 0
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise ImportFailed(number, f"the line is longer than {MAX_LINE >> 20} MB")
+        yield line
+
+
+def objects_in(
+    lines: Iterable[bytes], *, first: int = 1
+) -> Iterator[tuple[int, dict[str, Any]] | Rejected]:
+    """Each object with the number of its line, from `first`; blank lines are passed over."""
+    for number, line in enumerate(lines, start=first):
         text = line.removeprefix(_BOM) if number == 1 else line
         text = text.strip(_SPACE)
         bare = text.strip(_SPACE + b"\0")

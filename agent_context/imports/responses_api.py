@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from agent_context.errors import BackendError, InvalidMessage
+from agent_context.imports.chat_form import (
+    ROLES,
+    ChatReader,
+    joined_text,
+    to_arguments,
+    to_chat_part,
+)
 from agent_context.imports.result import Rejected, raw_of
 from agent_context.messages import Message
 from agent_context.wire.lenient_json import as_list, as_mapping
@@ -16,6 +23,19 @@ __all__ = ["Row", "messages_from"]
 
 Row = tuple[str, Mapping[str, Any], datetime | None]
 """Where an item was found, the item, and when it was written."""
+
+
+class _Item(NamedTuple):
+    """A row, with the item as the API has it beside the one that was found."""
+
+    where: str
+    item: Mapping[str, Any]
+    time: datetime | None
+    found: Mapping[str, Any]
+
+    def reject(self, why: str) -> Rejected:
+        return Rejected(self.where, raw_of(self.found), why)
+
 
 _ANSWERS = frozenset(
     {
@@ -29,6 +49,25 @@ _ANSWERS = frozenset(
 )
 """Kinds of items that make up an assistant's message, and can be sent again as they are."""
 
+_CALLS: Final[Mapping[str, tuple[str, str]]] = {
+    "function_call": ("", "arguments"),
+    "custom_tool_call": ("", "input"),
+    "local_shell_call": ("local_shell", "action"),
+}
+"""Kinds of items that call a tool of the program: the tool's name if they have none, and where the
+arguments are."""
+
+_CHAT_ONLY: Final = frozenset(
+    {"tool_calls", "function_call", "reasoning", "reasoning_content", "finish_reason"}
+)
+"""Fields of an answer in chat-completions form, which some programs keep among items."""
+
+_CHAT_FIELDS: Final = _CHAT_ONLY | {"role", "content", "name", "tool_call_id"}
+
+_RESULTS: Final = frozenset(
+    {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
+)
+
 
 def messages_from(
     rows: Iterable[Row], vendor: str
@@ -37,15 +76,62 @@ def messages_from(
 
     `vendor` is where the model's items came from.
     """
-    answer: list[Row] = []
-    for row in rows:
-        if _is_answer(row[1]):
+    answer: list[_Item] = []
+    reader = ChatReader()
+    for where, found, time in rows:
+        row = _Item(where, _mend(found), time, found)
+        if _is_answer(row.item):
             answer.append(row)
             continue
         yield from _filter_answered(answer, vendor)
         answer = []
-        yield _field(row)
+        yield _field(row, reader)
     yield from _filter_answered(answer, vendor)
+
+
+def _mend(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The item as the API has it, where a program wrote it in another way."""
+    mended = dict(item)
+    if isinstance(role := item.get("role"), str):
+        mended["role"] = ROLES.get(role.strip().lower(), role)
+    for name in ("id", "call_id"):
+        if isinstance(value := item.get(name), int):
+            mended[name] = str(value)
+        elif name in item and not isinstance(value, str):
+            del mended[name]
+    kind = _kind(mended)
+    if kind in _CALLS:
+        name, arguments = _CALLS[kind]
+        raw = item.get(arguments)
+        is_text = kind == "custom_tool_call" and isinstance(raw, str)
+        mended |= {
+            "type": "function_call",
+            "name": item.get("name") or name,
+            "arguments": to_arguments({"input": raw} if is_text else raw),
+        }
+        mended["call_id"] = mended.get("call_id") or mended.get("id") or ""
+    elif kind in _RESULTS and mended.get("call_id"):
+        mended["type"] = "function_call_output"
+    elif kind == "reasoning":
+        mended |= _reasoning(item)
+    return mended
+
+
+def _reasoning(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The lists of a reasoning item, where it has its words in other forms."""
+    lists: dict[str, Any] = {}
+    for name, kind in (("summary", "summary_text"), ("content", "reasoning_text")):
+        value = item.get(name)
+        parts = as_list(value)
+        if not parts or not all(as_mapping(part).get("type") for part in parts):
+            text = joined_text(value)
+            lists[name] = [{"type": kind, "text": text}] if text else []
+    if not lists.get("content") and "content" not in item:
+        lists.pop("content", None)
+    loose = joined_text(item.get("text") or item.get("reasoning"))
+    if loose and not (joined_text(item.get("summary")) or joined_text(item.get("content"))):
+        lists["summary"] = [{"type": "summary_text", "text": loose}]
+    return lists
 
 
 def _kind(item: Mapping[str, Any]) -> str:
@@ -54,25 +140,27 @@ def _kind(item: Mapping[str, Any]) -> str:
 
 def _is_answer(item: Mapping[str, Any]) -> bool:
     kind = _kind(item)
-    return kind in _ANSWERS and (kind != "message" or item.get("role") == "assistant")
+    if kind != "message":
+        return kind in _ANSWERS
+    return item.get("role") == "assistant" and _CHAT_ONLY.isdisjoint(item)
 
 
 def _filter_answered(
-    rows: list[Row], vendor: str
+    rows: list[_Item], vendor: str
 ) -> Iterator[tuple[Message, datetime | None] | Rejected]:
     if not rows:
         return
-    items = [_stored_answer(item) for _, item, _ in rows]
-    models = [as_mapping(item, "provider_data").get("model") for _, item, _ in rows]
+    items = [_stored_answer(row.item) for row in rows]
+    models = [as_mapping(row.item, "provider_data").get("model") for row in rows]
     model = next((name for name in reversed(models) if isinstance(name, str)), "")
     try:
         answer = parse_completion(
             {"model": model, "status": "completed", "output": items}, vendor=vendor
         )
-        yield answer.message, rows[-1][2]
+        yield answer.message, rows[-1].time
     except (BackendError, InvalidMessage) as error:
-        for where, item, _ in rows:
-            yield Rejected(where, raw_of(item), str(error))
+        for row in rows:
+            yield row.reject(str(error))
 
 
 def _stored_answer(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,39 +173,33 @@ def _stored_answer(item: Mapping[str, Any]) -> dict[str, Any]:
     return sent
 
 
-def _field(row: Row) -> tuple[Message, datetime | None] | Rejected:
-    where, item, time = row
+def _field(row: _Item, reader: ChatReader) -> tuple[Message, datetime | None] | Rejected:
+    item, time = row.item, row.time
     try:
         match _kind(item):
             case "message":
-                fields = {"role": item.get("role"), "content": _content(item.get("content"))}
-                return Message.model_validate(fields), time
+                fields = {name: value for name, value in item.items() if name in _CHAT_FIELDS}
+                fields["content"] = _content(item.get("content"))
+                return reader.read(fields).message, time
             case "function_call_output":
-                name, content = item.get("call_id"), _content(item.get("output"))
+                name, content = item.get("call_id"), _output(item.get("output"))
                 fields = {"role": "tool", "tool_call_id": name, "content": content}
                 return Message.model_validate(fields), time
             case kind:
                 why = f"items of the kind {kind!r} have no place in a conversation"
     except InvalidMessage as error:
         why = str(error)
-    return Rejected(where, raw_of(item), why)
+    return row.reject(why)
 
 
 def _content(content: object) -> object:
-    return [_part(part) for part in as_list(content)] or content
+    return [to_chat_part(part) for part in as_list(content)] or content
 
 
-def _part(part: object) -> object:
-    """A part of an item's content as the chat-completions wire has it."""
-    match dict(as_mapping(part)):
-        case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
-            return {"type": "text", "text": text}
-        case {"type": "input_image", "image_url": str(url), **rest}:
-            image = {"url": url, "detail": rest.get("detail") or "auto"}
-            return {"type": "image_url", "image_url": image}
-        case {"type": "input_image", **rest}:
-            return {"type": "text", "text": f"[image {rest.get('file_id', '')}]"}
-        case {"type": "input_file", **rest}:
-            return {"type": "file", "file": rest}
-        case _:
-            return part
+def _output(output: object) -> object:
+    """What a tool returned: a text or parts; of a program's own object the text that it holds."""
+    if (fields := as_mapping(output)) and "type" not in fields:
+        found: object = fields.get("content", fields.get("output"))
+        is_said = isinstance(found, str) or as_list(found)
+        output = found if is_said else raw_of(output).decode()
+    return _content(output)

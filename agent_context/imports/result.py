@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import orjson
 
+from agent_context._context.stored_message import StoredMessage, with_id
 from agent_context.messages import Message, MessageId, new_id
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "own_ids",
     "parse_timestamp",
     "raw_of",
+    "with_own_ids",
 ]
 
 
@@ -26,14 +28,14 @@ __all__ = [
 class ImportedConversation:
     """What was said, as `Extend` takes it."""
 
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     id: str = ""
     """The source's own; empty if it has none."""
     title: str = ""
     created: datetime | None = None
     times: tuple[datetime | None, ...] = ()
     """When each message was written; empty if the source knows of none."""
-    branches: tuple[tuple[Message, ...], ...] = ()
+    branches: tuple[Sequence[Message], ...] = ()
     """Where it was edited or answered again: its other endings, each from the very beginning."""
 
 
@@ -75,6 +77,14 @@ def own_ids(messages: Iterable[Message]) -> Iterator[Message]:
             message = message.model_copy(update={"id": new_id()})  # noqa: PLW2901 - the renamed one
         taken.add(message.id)
         yield message
+
+
+def with_own_ids(records: Iterable[StoredMessage]) -> Iterator[StoredMessage]:
+    """The stored messages; one whose id an earlier one has gets a new one."""
+    taken: set[MessageId] = set()
+    for record in records:
+        yield with_id(record, new_id()) if record.id in taken else record
+        taken.add(record.id)
 
 
 def raw_of(value: object) -> bytes:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from datetime import datetime
 from typing import Final
 
+from agent_context.imports.branches import MOST_BRANCHES
 from agent_context.imports.result import ImportedConversation, Rejected, own_ids
 from agent_context.messages import FinishReason, Message, MessageId, Origin, Role, ToolCall, new_id
 
 __all__ = ["MOST_BRANCHES", "TranscriptBuilder", "build_conversation"]
-
-MOST_BRANCHES = 50
-"""How many endings of a conversation are read, since each is a whole conversation."""
 
 
 class TranscriptBuilder:
@@ -31,6 +30,19 @@ class TranscriptBuilder:
         self._answered = ""
         self._results: dict[str, int | None] = {}
 
+    def copy(self) -> TranscriptBuilder:
+        """Another one that has the same so far, and goes on by itself."""
+        other = TranscriptBuilder(self.vendor)
+        vars(other).update({name: copy(value) for name, value in vars(self).items()})
+        return other
+
+    def close(self) -> None:
+        """Nothing more follows what was thought last: its answer was stopped before it began."""
+        if self._thoughts:
+            self._open, self._answered = [], ""
+            stopped = {"interrupted": True, "finish_reason": FinishReason.INTERRUPTED}
+            self._add(self._answer("").model_copy(update=stopped), "")
+
     @property
     def messages(self) -> tuple[Message, ...]:
         """All messages so far."""
@@ -44,6 +56,7 @@ class TranscriptBuilder:
     def add_user(self, role: Role, text: str, message_id: MessageId) -> None:
         """A user, or instructions, said this; nothing at all is no message."""
         if text.strip():
+            self.close()
             self._open, self._answered = [], ""
             message = Message.user(text) if role is Role.USER else Message.system(text)
             self._add(message, message_id)
@@ -105,27 +118,63 @@ class TranscriptBuilder:
 
 
 def build_conversation(
-    ways: list[list[str]],
-    told: Callable[[list[str]], TranscriptBuilder],
+    ways: Sequence[list[str]],
+    add: Callable[[str, TranscriptBuilder], None],
     *,
+    vendor: str,
     id: str,
     title: str,
     created: datetime | None,
 ) -> Iterator[ImportedConversation | Rejected]:
-    """The conversation with these ways from its beginning to an end, of which the first counts."""
+    """The conversation with these ways from its beginning to an end, of which the first counts.
+
+    `add` adds what a node says to a transcript of what was said by the nodes before it; `vendor`
+    is whose model answers.
+    """
     if not ways:
         return
     for way in ways[MOST_BRANCHES + 1 :]:
         yield Rejected(
             f"the ending {way[-1]}", b"", f"more than {MOST_BRANCHES} other endings aren't read"
         )
-    main = told(ways[0])
-    others = (told(way).messages for way in ways[1 : MOST_BRANCHES + 1])
+    main, *others = _transcripts(ways[: MOST_BRANCHES + 1], add, vendor)
     yield ImportedConversation(
         main.messages,
         id=id,
         title=title,
         created=created,
         times=main.times,
-        branches=tuple(other for other in others if other),
+        branches=tuple(other.messages for other in others if other.messages),
     )
+
+
+def _transcripts(
+    ways: Sequence[list[str]], add: Callable[[str, TranscriptBuilder], None], vendor: str
+) -> list[TranscriptBuilder]:
+    """One for each way. What several ways have in common is read once."""
+    starts = _shared_lengths(ways)
+    forks = {way[start - 1] for way, start in zip(ways, starts, strict=True) if start}
+    at_fork: dict[str, TranscriptBuilder] = {}
+    built: list[TranscriptBuilder] = []
+    for way, start in zip(ways, starts, strict=True):
+        transcript = at_fork[way[start - 1]].copy() if start else TranscriptBuilder(vendor)
+        for name in way[start:]:
+            add(name, transcript)
+            if name in forks:
+                at_fork[name] = transcript.copy()
+        transcript.close()
+        built.append(transcript)
+    return built
+
+
+def _shared_lengths(ways: Sequence[list[str]]) -> list[int]:
+    """How much of its beginning each way has in common with one of those before it."""
+    seen: set[str] = set()
+    lengths: list[int] = []
+    for way in ways:
+        length = len(way)
+        while length and way[length - 1] not in seen:
+            length -= 1
+        lengths.append(length)
+        seen.update(way)
+    return lengths

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from agent_context.errors import ToolError, UsageError
 from agent_context.messages import Message, Role
 from agent_context.providers.context import SessionContext
 from agent_context.providers.conversation_search import (
+    DatedHistorySearch,
+    FoundMessage,
     HistorySearch,
     ObservedHistorySearch,
     StoreHistorySearch,
@@ -17,7 +20,7 @@ from agent_context.providers.conversation_search import (
 from agent_context.providers.provider import AgentLike, ContextProvider
 from agent_context.ref import ContextRef
 from agent_context.sessions.session import AgentSession
-from agent_context.stores.text_search import query_words
+from agent_context.stores.text_search import find_excerpt, query_words
 from agent_context.tools import FunctionTool, tool
 
 __all__ = ["RecallProvider"]
@@ -113,8 +116,12 @@ def _recall(past: HistorySearch, session: AgentSession) -> FunctionTool:
         wanted = min(max(limit, 1), _MOST)
         seen = {(said.id, said.text) for said in await session.get_messages()}
         # Some of what is found is left out.
-        found = await past.search(query, wanted + len(seen) + _MOST)
-        hidden = [said for said in found if (said.id, said.text) not in seen and not _is_own(said)]
+        found = await _find(past, query, wanted + len(seen) + _MOST)
+        hidden = [
+            each
+            for each in found
+            if (each.message.id, each.message.text) not in seen and not _is_own(each.message)
+        ]
         return _format(hidden[:wanted], query)
 
     return tool(recall)
@@ -124,20 +131,27 @@ def _is_own(message: Message) -> bool:
     return message.role is Role.TOOL and message.text.startswith(_HEADING)
 
 
-def _format(messages: Iterable[Message], query: str) -> str:
-    words = query_words(query)
-    told = [f"{message.role}: {_excerpt(message.text, words)}" for message in messages]
-    if not told:
+async def _find(past: HistorySearch, query: str, limit: int) -> Sequence[FoundMessage]:
+    if isinstance(past, DatedHistorySearch):
+        return await past.find(query, limit)
+    return [FoundMessage(message, None) for message in await past.search(query, limit)]
+
+
+def _format(found: Sequence[FoundMessage], query: str) -> str:
+    if not found:
         return f"{_HEADING} nothing that you don't see holds {query!r}"
-    return "\n\n".join((_HEADING, *told))
+    return "\n\n".join((_HEADING, *(_tell(each, query) for each in found)))
 
 
-def _excerpt(text: str, words: list[str]) -> str:
-    """A long text around the first of the words."""
-    if len(text) <= _SHOWN:
-        return text
-    lower = text.lower()
-    places = [place for word in words if (place := lower.find(word)) >= 0]
-    start = max(0, min(places, default=0) - _SHOWN // 4)
-    end = start + _SHOWN
-    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+def _tell(found: FoundMessage, query: str) -> str:
+    """Who said it, when, and what; of a long text where it holds most of the query."""
+    text = found.message.text
+    start, end = find_excerpt(text, query, _SHOWN)
+    shown = f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+    return f"{found.message.role}{_date(found.timestamp)}: {shown}"
+
+
+def _date(timestamp: float | None) -> str:
+    if timestamp is None:
+        return ""
+    return f", {datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M} UTC"

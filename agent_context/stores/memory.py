@@ -18,6 +18,7 @@ from uuid import uuid4
 import orjson
 
 from agent_context.errors import Fenced, StoreError, StoreUnavailable
+from agent_context.stores.message_search import forget_indexes, search_entries
 from agent_context.stores.store import (
     KEEP_DRAFT,
     Claim,
@@ -32,7 +33,6 @@ from agent_context.stores.store import (
     VacuumResult,
     Write,
 )
-from agent_context.stores.text_search import rank_entries
 from agent_context.stores.write_check import (
     WriteStatus,
     check_text,
@@ -163,7 +163,7 @@ class MemoryStore(Store):
             return tuple(islice(alive, max(limit, 0)))
 
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
-        return rank_entries(self._all(conversation_id), text, limit=limit)
+        return search_entries(self, conversation_id, text, limit)
 
     def info(self, conversation_id: str) -> ConversationInfo | None:
         with self._conversations():
@@ -204,9 +204,11 @@ class MemoryStore(Store):
             kept.deleted = True
             kept.epoch += 1
             kept.owner = kept.draft = None
-            return True
+        forget_indexes(self, conversation_id)
+        return True
 
     def vacuum(self, *, before: float | None = None) -> VacuumResult:
+        forget_indexes(self)
         with self._conversations():
             points = self._points()
             emptied = removed = 0
@@ -280,11 +282,6 @@ class MemoryStore(Store):
         if len(entries) != last - after:
             raise state_unavailable(ForkOrigin(kept.id, last))
         return Log(snapshot, entries, kept.parent)
-
-    def _all(self, conversation_id: str) -> Sequence[Entry]:
-        with self._conversations():
-            kept, last = self._readable(conversation_id, None)
-            return tuple(kept.behind(0, last))
 
     def _write(self, write: Write) -> StoreError | None:
         kept = self._alive(write.conversation_id)

@@ -206,10 +206,11 @@ class Store(ABC):
 
     @abstractmethod
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
-        """Entries that hold words of `text` or words that begin so, the best first.
+        """Entries whose messages have words of `text`, the best message's first.
 
-        Words are found in their parts too: `config` in `loadConfig` and `load_config`, and two
-        neighbouring characters in a script without spaces. Any text will do.
+        Words are compared by their stems, and found in their parts too: `config` in `loadConfig`
+        and `load_config`, and two neighbouring characters in a script without spaces. Any text will
+        do. `message_search.search_entries` does this for any store.
         """
 
     @abstractmethod

@@ -1,61 +1,281 @@
-"""What can be searched for in an entry, and which entries hold it."""
+"""Finding texts by words: one ranking for every store, and for conversations without one.
+
+Texts are cut into words, identifiers also into their parts, words into stems; scripts that put no
+spaces between words are cut into pairs of neighbours. BM25 ranks them: a rare word counts more than
+a common one, and more in a short text. Words that say nothing (`the`, `und`) are looked for only
+where a query has no others.
+"""
 
 from __future__ import annotations
 
-import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
+from heapq import nlargest
+from importlib import import_module
+from importlib.resources import files
+from itertools import pairwise
+from operator import itemgetter
+from threading import Lock
+from typing import Any, Final, cast
 
-from agent_context.stores.store import Entry
+__all__ = ["TextIndex", "find_excerpt", "query_words", "text_terms"]
 
-__all__ = ["extract_text", "query_words", "rank_entries"]
+_WORD: Final = re.compile(r"[^\W_]+")
+_PART: Final = re.compile(r"[^\W\d_a-z]+(?![a-z])|[^\W\d_a-z]?[a-z]+|\d+|[^\W_]")
 
-NAMES: Final = frozenset({"id", "role", "type", "kind"})
-"""Fields that say what something is; nobody searches a conversation for them."""
+# Scripts that put no spaces between words: Thai to Khmer, kana, ideographs, Hangul.
+_UNSPACED: Final = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
 
-WORD: Final = re.compile(r"\w+")
+_MOST: Final = 64
+"""Words of a query that are looked for."""
+_LONGEST: Final = 64
+"""Characters of a word that count."""
+_PART_LENGTH: Final = 2.5
+"""Characters that the parts of an identifier have at least, on average."""
+_BEGINNINGS: Final = 200
+"""Words that begin as a word of the query does and stand for it, where it isn't there itself."""
+
+_K1: Final = 1.2
+_B: Final = 0.75
+_NEIGHBOUR: Final = 0.5
+"""Which share of its score a text lends to each of its neighbours, if they are found at all."""
+_BEGUN: Final = 0.5
+"""What a word counts that only begins as the query's does."""
+_COUNT: Final = (1 << 16) - 1
+
+_STEMMERS: Final = (
+    ("english", re.compile(r"[a-z\u00c0-\u024f]{3,}")),
+    ("russian", re.compile(r"[\u0400-\u04ff]{3,}")),
+    ("greek", re.compile(r"[\u0370-\u03ff]{3,}")),
+    ("arabic", re.compile(r"[\u0600-\u06ff]{3,}")),
+)
+"""Whose rules a word's ending follows, by its script."""
+_stemming = Lock()
 
 
-def extract_text(payload: bytes) -> str:
-    """All texts in a JSON object, a line each; nothing for what is not JSON."""
-    try:
-        # Not orjson: this one takes a lone surrogate that somebody escaped.
-        value = json.loads(payload)
-    except ValueError:
-        return ""
-    text = "\n".join(_texts(value))
-    return text.encode("utf-8", "replace").decode()
+def text_terms(text: str) -> list[str]:
+    """What a text is found by: stems in lower case, in order."""
+    return [term for word in _WORD.findall(text) for term in _terms(word)]
 
 
 def query_words(text: str) -> list[str]:
-    """The words that a query asks for, in lower case."""
-    clean = text.encode("utf-8", "replace").decode()
-    return list(dict.fromkeys(WORD.findall(clean.lower())))
+    """The terms that a query asks for, each once; stop words only if there are no others."""
+    found = dict.fromkeys(
+        term for word in _WORD.findall(text) for term in _terms(word, is_query=True)
+    )
+    stop_words = _stop_words()
+    return [term for term in found if term not in stop_words][:_MOST] or list(found)[:_MOST]
 
 
-def rank_entries(entries: Iterable[Entry], text: str, *, limit: int) -> Sequence[Entry]:
-    """Entries with the most words of `text` in them, as parts of words too; of equals the newest.
+class TextIndex:
+    """Texts by their words, numbered from 0 in the order in which they were added.
 
-    It reads every entry: for a store without an index.
+    Any thread may use it. A text of any length counts; neighbours in number share their score.
     """
-    words = query_words(text)
-    found: list[tuple[int, int, Entry]] = []
-    for entry in entries:
-        said = extract_text(entry.payload).lower()
-        if hits := sum(word in said for word in words):
-            found.append((-hits, -entry.seq, entry))
-    found.sort(key=lambda hit: hit[:2])
-    return tuple(entry for _, _, entry in found[: max(limit, 0)])
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._postings: dict[str, array[int]] = {}
+        """Of each term where it is: a text's number and how often, 16 bits, in one integer."""
+        self._lengths = array("I")
+        self._removed: set[int] = set()
+        self._total = 0
+
+    def __len__(self) -> int:
+        return len(self._lengths) - len(self._removed)
+
+    @property
+    def size(self) -> int:
+        """About how many terms of texts it holds: each takes some 10 bytes."""
+        return self._total
+
+    def add(self, text: str) -> int:
+        """Add a text; its number."""
+        counts, stop_words = Counter(text_terms(text)), _stop_words()
+        length = sum(times for term, times in counts.items() if term not in stop_words)
+        with self._lock:
+            number = len(self._lengths)
+            for term, times in counts.items():
+                postings = self._postings.get(term)
+                if postings is None:
+                    postings = self._postings[term] = array("Q")
+                postings.append(number << 16 | min(times, _COUNT))
+            self._lengths.append(length)
+            self._total += length
+        return number
+
+    def remove(self, number: int) -> None:
+        """Never find this text again."""
+        with self._lock:
+            if number not in self._removed:
+                self._removed.add(number)
+                self._total -= self._lengths[number]
+
+    def search(
+        self, text: str, limit: int, accept: Callable[[int], bool] | None = None
+    ) -> list[tuple[int, float]]:
+        """Numbers of texts with words of `text` and their scores, best first, of equals the newest.
+
+        `accept` says which numbers count.
+        """
+        words = query_words(text)
+        if not words or limit < 1:
+            return []
+        with self._lock:
+            scores = self._score(words)
+        considered = 100 + 4 * limit  # the rest can't come so far, whoever their neighbours are
+        while True:
+            best = {number for number, _ in nlargest(considered, scores.items(), itemgetter(1, 0))}
+            lifted = {number + side for number in best for side in (-1, 1)} & scores.keys()
+            found = [
+                (number, scores[number] + _NEIGHBOUR * self._beside(number, scores))
+                for number in best | lifted
+                if number not in self._removed and (accept is None or accept(number))
+            ]
+            if len(found) >= limit or considered >= len(scores):
+                return sorted(found, key=itemgetter(1, 0), reverse=True)[:limit]
+            considered *= 4
+
+    def _beside(self, number: int, scores: dict[int, float]) -> float:
+        """The scores of a text's neighbours."""
+        beside = (each for each in (number - 1, number + 1) if each not in self._removed)
+        return sum(scores.get(each, 0.0) for each in beside)
+
+    def _score(self, words: list[str]) -> dict[int, float]:
+        scores: dict[int, float] = {}
+        lengths, texts = self._lengths, len(self)
+        if not texts:
+            return scores
+        base, step = _K1 * (1 - _B), _K1 * _B * texts / max(self._total, 1)
+        for places, weight in self._matches(words):
+            idf = math.log(1 + max(texts - len(places) + 0.5, 0.5) / (len(places) + 0.5))
+            factor = weight * idf * (_K1 + 1)
+            get = scores.get
+            for place in places:
+                number, times = place >> 16, place & _COUNT
+                gain = factor * times / (times + base + step * lengths[number])
+                scores[number] = get(number, 0.0) + gain
+        return scores
+
+    def _matches(self, words: list[str]) -> Iterator[tuple[Sequence[int], float]]:
+        """Where each word is, and what it counts; one that isn't there by what begins so."""
+        missing: list[str] = []
+        for word in words:
+            if (places := self._postings.get(word)) is not None:
+                yield cast("Sequence[int]", places), 1.0
+            if (places is None and len(word) > 2) or (len(word) == 1 and _UNSPACED.match(word)):
+                missing.append(word)
+        if not missing:
+            return
+        beginnings = tuple(missing)
+        begun = [term for term in self._postings if term.startswith(beginnings)]
+        for word in missing:
+            others = [term for term in begun if term != word and term.startswith(word)]
+            if others:
+                yield self._merge(others[:_BEGINNINGS]), _BEGUN
+
+    def _merge(self, terms: list[str]) -> list[int]:
+        counts: Counter[int] = Counter()
+        for term in terms:
+            for place in self._postings[term]:
+                counts[place >> 16] += place & _COUNT
+        return [number << 16 | min(times, _COUNT) for number, times in counts.items()]
 
 
-def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:  # pyright: ignore[reportUnknownVariableType]
-            yield from _texts(item)
-    elif isinstance(value, dict):
-        for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]
-            if name not in NAMES:
-                yield from _texts(item)
+def find_excerpt(text: str, query: str, length: int) -> tuple[int, int]:
+    """Where to cut a long text so that `length` characters show most of a query's words."""
+    if len(text) <= length:
+        return 0, len(text)
+    wanted = set(query_words(query))
+    hits = [
+        (found.start(), terms)
+        for found in _WORD.finditer(text)
+        if (terms := wanted.intersection(_terms(found[0])) | _begun(found[0], wanted))
+    ]
+    first = _densest(hits, length - length // 4)
+    start = max(0, min(first - length // 4, len(text) - length))
+    return start, start + length
+
+
+def _begun(word: str, wanted: set[str]) -> set[str]:
+    lower = word.lower()
+    return {term for term in wanted if len(term) > 2 and lower.startswith(term)}
+
+
+def _densest(hits: list[tuple[int, set[str]]], width: int) -> int:
+    """The place of the first hit of the window with most of the words, each counted once."""
+    best = (0, 0, hits[0][0] if hits else 0)
+    places = [place for place, _ in hits]
+    counts: Counter[str] = Counter()
+    end = 0
+    for start, (place, terms) in enumerate(hits):
+        stop = bisect_left(places, place + width)
+        for _, added in hits[end:stop]:
+            counts.update(added)
+        end = stop
+        reached = (len(+counts), end - start, -place)
+        if reached > (best[0], best[1], -best[2]):
+            best = (reached[0], reached[1], place)
+        counts.subtract(terms)
+    return best[2]
+
+
+@lru_cache(maxsize=1 << 16)
+def _terms(word: str, *, is_query: bool = False) -> tuple[str, ...]:
+    """The terms of a word without spaces in it."""
+    found: list[str] = []
+    for is_unspaced, piece in _stretches(word[: _LONGEST * 4]):
+        if not is_unspaced:
+            found.append(_stem(piece.lower()[:_LONGEST]))
+            parts = _PART.findall(piece)
+            # The parts of a hash say nothing, and would be everywhere.
+            if 1 < len(parts) <= len(piece) / _PART_LENGTH:
+                found += (_stem(part.lower()) for part in parts)
+        elif is_query and len(piece) > 1:
+            found += map("".join, pairwise(piece))
+        else:  # the last one alone, so that it is found too
+            found += (piece[start : start + 2] for start in range(len(piece)))
+    return tuple(found)
+
+
+def _stretches(word: str) -> Iterator[tuple[bool, str]]:
+    """The word in stretches, each with whether its script has no spaces."""
+    end = 0
+    for found in _UNSPACED.finditer(word):
+        if found.start() > end:
+            yield False, word[end : found.start()]
+        yield True, found[0]
+        end = found.end()
+    if end < len(word):
+        yield False, word[end:]
+
+
+def _stem(word: str) -> str:
+    if word in _stop_words():
+        return word
+    for language, letters in _STEMMERS:
+        if letters.fullmatch(word):
+            with _stemming:  # a stemmer keeps the word that it works on
+                return str(_stemmer(language).stemWord(word))
+    return word
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    text = files("agent_context.stores").joinpath("stop_words.txt").read_text("utf-8")
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    return frozenset(word for line in lines for word in line.split())
+
+
+@cache
+def _stemmer(language: str) -> Any:  # noqa: ANN401 - of a library without types
+    library: Any = import_module("snowballstemmer")  # only whoever searches needs it
+    return library.stemmer(language)

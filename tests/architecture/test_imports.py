@@ -24,6 +24,7 @@ HEAVY = [
     "prometheus_client",
     "psycopg",
     "requests",
+    "snowballstemmer",
     "socketserver",
     "sqlite3",
     "starlette",

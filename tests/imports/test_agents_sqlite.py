@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 from agents import SQLiteSession
+from agents.extensions.memory import AdvancedSQLiteSession
 
 from agent_context._context.stored_message import from_message
 from agent_context.errors import ImportFailed
@@ -33,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 async def messages(path: Path, *items: Any) -> tuple[Message, ...]:
     imported = read_agents_sqlite(await kept(path, *items))
     assert imported.quarantined == ()
-    return imported.conversations[0].messages
+    return tuple(imported.conversations[0].messages)
 
 
 async def test_items_become_messages(path: Path) -> None:
@@ -198,3 +199,56 @@ async def test_a_session_whose_id_is_no_utf8_is_read_too(path: Path) -> None:
     database.close()
     (conversation,) = read_agents_sqlite(path).conversations
     assert len(conversation.messages) == 1
+
+
+async def test_a_session_with_a_branch_is_one_conversation_with_another_ending(path: Path) -> None:
+    session = AdvancedSQLiteSession(session_id="s1", db_path=path, create_tables=True)
+
+    async def add(question: str, answer: str) -> None:
+        items: list[Any] = [{"role": "user", "content": question}, message_item(answer)]
+        await session.add_items(items)
+
+    await add("q1", "a1")
+    await add("q2", "a2")
+    await session.create_branch_from_turn(2)
+    await add("other", "a3")
+    session.close()
+
+    [conversation] = read_agents_sqlite(path).conversations
+
+    assert [each.text for each in conversation.messages] == ["q1", "a1", "other", "a3"]
+    [older] = conversation.branches
+    assert [each.text for each in older] == ["q1", "a1", "q2", "a2"]
+    assert len(conversation.times) == 4
+
+
+async def test_items_of_other_programs_are_read_as_what_they_mean(path: Path) -> None:
+    asked, called, result, answer, old, thought = await messages(
+        path,
+        {"role": "human", "content": "q", "id": 7},
+        {**call_item("c1"), "id": None, "arguments": {"x": 1}},
+        {**OUTPUT, "id": 3, "output": {"content": "sunny"}},
+        {**message_item("It is."), "id": None, "finish_reason": "because"},
+        {"role": "user", "content": "again"},
+        {"type": "reasoning", "id": 4, "summary": {"text": "hm"}},
+    )
+
+    assert (asked.role, asked.text) == (Role.USER, "q")
+    assert called.tool_calls[0].arguments == '{"x":1}'
+    assert (result.tool_call_id, result.text) == ("c1", "sunny")
+    assert (answer.text, answer.finish_reason) == ("It is.", "other")
+    assert old.text == "again"
+    assert thought.reasoning == "hm"
+
+
+async def test_answers_in_chat_completions_form_keep_their_calls(path: Path) -> None:
+    call = {"id": "c9", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    _, asking, result = await messages(
+        path,
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c9", "content": "sunny"},
+    )
+
+    assert [(each.id, each.arguments) for each in asking.tool_calls] == [("c9", '{"x":1}')]
+    assert result.tool_call_id == "c9"

@@ -1,5 +1,7 @@
 import json
+import time
 import zipfile
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,13 @@ from agent_context.imports.branches import branches
 from agent_context.imports.chatgpt import chatgpt_conversation
 from agent_context.imports.claude import claude_conversation
 from agent_context.imports.deepseek import deepseek_conversation
-from agent_context.imports.export_archive import read_export
+from agent_context.imports.export_archive import MAX_BYTES, read_export
 from agent_context.imports.result import ImportedConversation, Rejected, collect
 from agent_context.imports.transcript import MOST_BRANCHES
 from agent_context.messages import FinishReason, Message
 
 
-def shown(messages: tuple[Message, ...]) -> list[str]:
+def shown(messages: Sequence[Message]) -> list[str]:
     """Each message in a word: who, what, which calls."""
     return [
         " ".join(filter(None, (each.role[0], each.text, *(call.name for call in each.tool_calls))))
@@ -445,3 +447,111 @@ def test_no_shape_makes_a_reader_fail(tmp_path_factory: Any, one: Any, other: An
         found: ImportResult = read_export(file, reader)
         assert isinstance(found.quarantined, tuple)
         assert all(isinstance(piece, Rejected) for piece in found.quarantined)
+
+
+def test_an_entry_that_is_no_conversation_does_not_cost_the_export(tmp_path: Path) -> None:
+    file = tmp_path / "conversations.json"
+    for odd in ({"title": "empty"}, {"title": "empty", "mapping": None}):
+        file.write_text(json.dumps([odd, *EXPORTS[Format.CHATGPT]]))
+
+        imported = read(file)
+
+        assert shown(imported.conversations[0].messages) == ["u q", "a a"]
+        [piece] = imported.quarantined
+        assert "`mapping` is expected" in piece.why
+        assert piece.where == f"{file}, conversation 0, the entry"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        claude_said("2", "assistant", {"type": "canvas"}, text="the words"),
+        claude_said("2", "assistant", {"type": "canvas", "text": "the words"}),
+        claude_said("2", "assistant", {"type": "thinking", "thinking": "x"}, {"type": "canvas"},
+                    text="the words"),
+    ],
+)  # fmt: skip
+def test_a_message_with_a_block_that_is_not_known_keeps_its_text(message: dict[str, Any]) -> None:
+    exported = claude(claude_said("1", "human", {"type": "canvas"}, text="q"), message)
+
+    imported = collect(claude_conversation(exported))
+
+    assert shown(imported.conversations[0].messages) == ["u q", "a the words"]
+    assert {piece.where for piece in imported.quarantined} == {"message 1", "message 2"}
+
+
+def test_what_a_stopped_answer_thought_stays_with_it() -> None:
+    thoughts = {"content_type": "thoughts", "thoughts": [{"content": "first"}]}
+
+    conversation = of_gpt(
+        gpt_said("user", "q"),
+        gpt_said("assistant", content=thoughts),
+        gpt_said("assistant", "", status="in_progress"),
+        gpt_said("user", "again"),
+        gpt_said("assistant", "done"),
+        gpt_said("user", "more"),
+        gpt_said("assistant", content=thoughts),
+    )
+
+    _, stopped, _, done, _, last = conversation.messages
+    assert (stopped.reasoning, stopped.text, stopped.interrupted) == ("first", "", True)
+    assert (done.text, done.reasoning) == ("done", None)
+    assert (last.reasoning, last.interrupted) == ("first", True)
+
+
+def test_a_conversation_with_very_many_branches_is_read_in_linear_time() -> None:
+    def cost(turns: int) -> float:
+        nodes: list[tuple[str, str | None, dict[str, Any] | None]] = [("root", None, None)]
+        parent = "root"
+        for n in range(turns):
+            nodes += [(f"u{n}", parent, gpt_said("user", "q")), (f"x{n}", parent, None)]
+            parent = f"u{n}"
+        exported = gpt(*nodes, current=parent)
+        start = time.process_time()
+        list(chatgpt_conversation(exported))
+        return time.process_time() - start
+
+    cost(100)
+    assert cost(8_000) < 16 * max(cost(1_000), 0.05)
+
+
+@pytest.mark.parametrize("form", EXPORTS)
+def test_a_damaged_zip_is_refused_with_its_name(form: Format, tmp_path: Path) -> None:
+    packed = tmp_path / "export.zip"
+    text = json.dumps(EXPORTS[form] * 50)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", text)
+    whole = packed.read_bytes()
+    start = whole.index(b"conversations.json") + len(b"conversations.json")
+    for place in range(start, start + 60, 3):
+        packed.write_bytes(whole[:place] + b"\xff\xff\xff" + whole[place + 3 :])
+
+        with pytest.raises(ImportFailed, match=r"export\.zip: can't be read"):
+            read(packed)
+
+
+def test_a_zip_that_unpacks_to_far_more_is_refused_unread(tmp_path: Path) -> None:
+    packed = tmp_path / "export.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", b"[" + b" " * (64 << 20) + b"]")
+
+    with pytest.raises(ImportFailed, match="are no conversations"):
+        read(packed)
+
+
+def test_a_text_of_more_values_than_conversations_have_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "conversations.json"
+    file.write_bytes(b"[" + b"{}," * 15_000_000 + b"{}]")
+
+    with pytest.raises(ImportFailed, match="values are no conversations"):
+        read(file)
+
+
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+    file = tmp_path / "conversations.json"
+    with file.open("wb") as opened:
+        opened.write(b"[")
+        opened.truncate(MAX_BYTES + 1)
+
+    with pytest.raises(ImportFailed, match="too much at once"):
+        read(file)

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import re
 import threading
 from typing import Any
 
@@ -46,8 +47,9 @@ def recalls(query: str, **more: Any) -> Message:
 
 
 def answered(response: Any) -> str:
+    """What the tool has told, today's dates without the day and the hour."""
     [result] = [message.text for message in response.messages if message.tool_call_id]
-    return str(result)
+    return re.sub(r", 20\d\d-\d\d-\d\d \d\d:\d\d UTC:", ", DATE:", str(result))
 
 
 async def compressed_agent(
@@ -74,7 +76,7 @@ async def test_what_a_compression_hid_is_recalled(monkeypatch: pytest.MonkeyPatc
 
     response = await agent.run("What is my bird's name?", session=session)
 
-    assert answered(response) == "[recalled]\n\nuser: My parrot is called Polly."
+    assert answered(response) == "[recalled]\n\nuser, DATE: My parrot is called Polly."
     assert response.text == "Polly."
 
 
@@ -111,7 +113,7 @@ async def test_a_long_message_is_told_around_what_was_found() -> None:
 
     assert " needle " in told
     assert len(told) < 2100
-    assert told.startswith("[recalled]\n\nuser: …a")
+    assert told.startswith("[recalled]\n\nuser, DATE: …a")
     assert told.endswith("b…")
 
 
@@ -161,7 +163,7 @@ async def test_a_durable_conversation_is_searched_in_its_store() -> None:
 
     response = await agent.run("q", session=session)
 
-    assert answered(response) == "[recalled]\n\nuser: My parrot is Polly."
+    assert answered(response) == "[recalled]\n\nuser, DATE: My parrot is Polly."
 
 
 async def test_a_fork_recalls_what_was_said_before_it_branched_off() -> None:
@@ -212,3 +214,36 @@ async def test_a_session_that_goes_on_in_another_conversation_recalls_there() ->
     response = await agent.run("where is it?", session=session)
     assert "recall failed" not in "".join(message.text for message in response.messages)
     assert agent.create_session(session.session_id) is session
+
+
+async def test_an_excerpt_shows_where_most_of_the_words_are() -> None:
+    past = ObservedHistorySearch()
+    text = "parrot " + "x " * 3000 + "the parrot is called Polly " + "y " * 3000
+    past._keep([Message.user(text)], None)
+    provider = RecallProvider(lambda _: past)
+    agent = Agent(
+        ScriptedBackend([recalls("How is the parrot called?"), "x"]), context_providers=[provider]
+    )
+
+    assert "the parrot is called Polly" in answered(await agent.run("q"))
+
+
+async def test_the_best_messages_are_recalled_first_without_a_store_too() -> None:
+    past = ObservedHistorySearch()
+    said = [f"This is what the {word} is like" for word in ("sea", "sky", "sun")]
+    past._keep([Message.user(text) for text in (*said, "Parrots, parrots", *said)], None)
+
+    [best] = await past.search("What is a parrot like?", 1)
+
+    assert best.text == "Parrots, parrots"
+
+
+async def test_what_was_forgotten_costs_nothing_in_the_long_run() -> None:
+    past = ObservedHistorySearch(most=10)
+    for number in range(500):
+        past._keep([Message.user(f"parrot {number}")], None)
+        found = await past.search("parrot", 99)
+        kept = {f"parrot {n}" for n in range(max(0, number - 9), number + 1)}
+        assert {each.text for each in found} == kept
+
+    assert len(past._by_number) < 200

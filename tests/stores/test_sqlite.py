@@ -44,12 +44,6 @@ class TestSqlite(StoreContract):
         return SqliteStore(self.path)
 
 
-class TestSqliteWithoutIndex(TestSqlite):
-    @pytest.fixture(autouse=True)
-    def _no_index(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("agent_context.stores.sqlite.store.has_index", lambda _: False)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
@@ -320,18 +314,18 @@ def test_closing_does_not_disturb_who_reads(store: SqliteStore) -> None:
 def test_a_long_log_is_indexed_in_parts(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_context.stores.sqlite.full_text.AT_ONCE", 3)
+    monkeypatch.setattr("agent_context.stores.message_search._PAGE", 3)
     store.claim("a")
     store.write([write("a", 0, *(f"word{number}" for number in range(10)))])
 
     for number in range(10):
-        assert [each.seq for each in store.search("a", f"word{number}")] == [number + 1]
+        assert store.search("a", f"word{number} x")[0].seq == number + 1
 
     store.write([write("a", 10, "later")])
     assert [each.seq for each in store.search("a", "later")] == [11]
 
 
-def test_searching_one_conversation_leaves_the_others_out_of_the_index(store: SqliteStore) -> None:
+def test_searching_one_conversation_tells_nothing_of_others(store: SqliteStore) -> None:
     store.claim("a")
     store.claim("b")
     store.write([write("a", 0, "same word"), write("b", 0, "same word", "c1")])
@@ -339,8 +333,39 @@ def test_searching_one_conversation_leaves_the_others_out_of_the_index(store: Sq
     assert [each.seq for each in store.search("a", "same")] == [1]
     assert list(store.search("a", "c1")) == []
 
+
+def test_a_search_writes_nothing(store: SqliteStore) -> None:
+    store.claim("a")
+    store.write([write("a", 0, "one word")])
     with store._file.read_transaction() as connection:
-        assert connection.execute("SELECT conv FROM indexed").fetchall() == [(1,)]
+        before = connection.execute("PRAGMA page_count").fetchone()
+
+    assert store.search("a", "word")
+
+    with store._file.read_transaction() as connection:
+        assert connection.execute("PRAGMA page_count").fetchone() == before
+
+
+def test_a_vacuum_removes_the_words_that_earlier_versions_kept(
+    path: Path, store: SqliteStore
+) -> None:
+    store.claim("a")
+    store.claim("b")
+    store.write([write("a", 0, "one"), write("b", 0, "other")])
+    with store._file.write_transaction() as connection:
+        connection.execute("CREATE VIRTUAL TABLE word USING fts5(conv, words, content='')")
+        connection.execute("CREATE TABLE indexed(conv INTEGER PRIMARY KEY, seq INTEGER NOT NULL)")
+        connection.execute("INSERT INTO word(rowid, conv, words) VALUES(1, 'c1', 'topsecret')")
+        connection.execute("INSERT INTO indexed VALUES(1, 1)")
+    store.close()
+    store = SqliteStore(path)
+    assert [each.seq for each in store.search("b", "other")] == [1]
+
+    store.delete("a")
+    store.vacuum()
+
+    assert b"topsecret" not in on_disk(path)
+    store.close()
 
 
 def test_nothing_of_what_was_deleted_stays_in_the_files(path: Path, store: SqliteStore) -> None:

@@ -8,9 +8,9 @@ from threading import Lock
 from typing import Any, Final
 
 from agent_context.errors import InvalidOptions, StoreError
+from agent_context.stores.message_search import forget_indexes, search_entries
 from agent_context.stores.postgres import (
     append,
-    full_text,
     health,
     migrations,
     queries,
@@ -125,7 +125,7 @@ class PostgresStore(Store):
         return queries.feed(self._database, after=after, limit=limit)
 
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
-        return full_text.search(self._database, conversation_id, text, limit=limit)
+        return search_entries(self, conversation_id, text, limit)
 
     def info(self, conversation_id: str) -> ConversationInfo | None:
         return queries.info(self._database, conversation_id)
@@ -143,9 +143,11 @@ class PostgresStore(Store):
         return rows.get_attachment(self._database, conversation_id, name)
 
     def delete(self, conversation_id: str) -> bool:
+        forget_indexes(self, conversation_id)
         return rows.delete(self._database, conversation_id)
 
     def vacuum(self, *, before: float | None = None) -> VacuumResult:
+        forget_indexes(self)
         return vacuum.vacuum(self._database, before=before)
 
     def health(self) -> Sequence[HealthCheck]:

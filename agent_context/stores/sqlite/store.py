@@ -12,9 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 from agent_context.errors import Fenced, StoreError
+from agent_context.stores.message_search import forget_indexes, search_entries
 from agent_context.stores.sqlite.append import RejectedWrite, append, last_position
 from agent_context.stores.sqlite.connection import Connect, SqliteFile
-from agent_context.stores.sqlite.full_text import has_index, search
 from agent_context.stores.sqlite.health import check_health
 from agent_context.stores.sqlite.queries import (
     ABOUT,
@@ -43,7 +43,6 @@ from agent_context.stores.store import (
     VacuumResult,
     Write,
 )
-from agent_context.stores.text_search import rank_entries
 from agent_context.stores.write_check import (
     check_text,
     deleted_conversation,
@@ -169,12 +168,7 @@ class SqliteStore(Store):
             )
 
     def search(self, conversation_id: str, text: str, *, limit: int = 10) -> Sequence[Entry]:
-        with self._file.read_transaction() as connection:
-            row = fetch_readable(connection, conversation_id, None)
-            indexed = has_index(connection)
-        if indexed:
-            return search(self._file, row, text, limit=max(limit, 0))
-        return rank_entries(self.entries(conversation_id, limit=row.head), text, limit=limit)
+        return search_entries(self, conversation_id, text, limit)
 
     def info(self, conversation_id: str) -> ConversationInfo | None:
         with self._file.read_transaction() as connection:
@@ -235,9 +229,11 @@ class SqliteStore(Store):
                 (row.num,),
             )
             connection.execute("DELETE FROM draft WHERE conv = ?", (row.num,))
-            return True
+        forget_indexes(self, conversation_id)
+        return True
 
     def vacuum(self, *, before: float | None = None) -> VacuumResult:
+        forget_indexes(self)
         return vacuum(self._file, before)
 
     def health(self) -> Sequence[HealthCheck]:

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from agent_context.stores.sqlite.connection import SqliteFile
-from agent_context.stores.sqlite.full_text import forget_index
 from agent_context.stores.sqlite.queries import fork_points, latest_snapshot_seq
 from agent_context.stores.store import VacuumResult
 
@@ -32,7 +31,7 @@ def vacuum(file: SqliteFile, before: float | None) -> VacuumResult:
         for num in _numbers(file, _SHORTENED, before):
             entries += _find_shortened(file, num, before)
     if conversations or entries:
-        forget_index(file)
+        _drop_word_tables(file)
         _shrink(file)
     return VacuumResult(conversations, entries)
 
@@ -105,6 +104,13 @@ def _remove(connection: sqlite3.Connection, num: int, ranges: Iterable[Range]) -
 def _head(connection: sqlite3.Connection, num: int) -> int:
     (head,) = connection.execute("SELECT head FROM conversation WHERE num = ?", (num,)).fetchone()
     return int(head)
+
+
+def _drop_word_tables(file: SqliteFile) -> None:
+    """Remove the index of words that earlier versions kept in the file."""
+    with file.write_transaction() as connection:
+        for table in ("word", "indexed"):
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def _shrink(file: SqliteFile) -> None:
