@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,6 +21,10 @@ Schema = dict[str, Any]
 _VALUE = "value"
 """The single property of the object that wraps a value that is no object."""
 _FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
+_THOUGHT = re.compile(r"\A.*</think(ing)?>|<think(ing)?>.*?(</think(ing)?>|\Z)", re.DOTALL)
+"""Thoughts in the text, closed or not, as servers leave them there that don't know the model."""
+_OPENING = re.compile(r"[{\[]")
+_MOST_VALUES = 10_000
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -88,18 +92,45 @@ def _again(what: str) -> str:
 
 
 def _candidates(text: str) -> Iterator[object]:
-    """The JSON values in a text, most likely first."""
-    spans = [text, *_FENCED.findall(text)]
-    spans += [
-        text[text.find(first) : text.rfind(last) + 1]
+    """The JSON values in an answer, most likely first: what is said last counts.
+
+    What a model thinks aloud before is none of the answer.
+    """
+    answer = _THOUGHT.sub("", text)
+    fenced = _FENCED.findall(answer)
+    spans = [
+        answer[answer.find(first) : answer.rfind(last) + 1]
         for first, last in ("{}", "[]")
-        if first in text
+        if first in answer
     ]
+    yield from _loaded([text, answer])
+    yield from reversed(list(_values(answer)))
+    yield from _loaded([*reversed(fenced), *spans])
+
+
+def _loaded(spans: Iterable[str]) -> Iterator[object]:
     for span in spans:
         try:
             yield json.loads(span, strict=False)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             continue
+
+
+def _values(text: str) -> Iterator[object]:
+    """The objects and lists that stand in a text, in order."""
+    decoder, at = json.JSONDecoder(strict=False), 0
+    for _ in range(_MOST_VALUES):
+        found = _OPENING.search(text, at)
+        if found is None:
+            return
+        try:
+            value, at = decoder.raw_decode(text, found.start())
+        except RecursionError:
+            return
+        except ValueError:
+            at = found.end()
+        else:
+            yield value
 
 
 def _unwrap(found: object, *, is_object: bool) -> object:

@@ -23,6 +23,7 @@ from agent_context.structured_output import (
 )
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
+from agent_context_backends.openai_compatible import QwenBackend
 from agent_context_backends.scripted import ScriptedBackend
 from agent_context_backends.zhipu import ZhipuBackend
 
@@ -146,6 +147,7 @@ class Own(ScriptedBackend):
         (DeepSeekBackend(api_key="k"), None, {"text", "json_object"}),
         (DeepSeekBackend(api_key="k", api="responses"), None, ALL),
         (ZhipuBackend(api_key="k"), "glm-5.2", {"text", "json_object"}),
+        (QwenBackend(api_key="k"), None, ALL),
         (ScriptedBackend(), None, ALL),
         (Own(), None, {"text"}),
     ],
@@ -171,6 +173,42 @@ JSON = TRIP.model_dump_json()
 )
 def test_an_answer_is_read_from_what_stands_around_it(text: str) -> None:
     assert parse_output(text, Trip) == TRIP
+
+
+def test_a_model_that_thinks_may_take_fewer_formats() -> None:
+    assert QwenBackend(api_key="k").response_formats(SendOptions(thinking=True)) == {"text"}
+
+
+class Answer(BaseModel):
+    answer: int
+
+
+EXAMPLE = 'For example:\n```json\n{"answer": 1}\n```\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<think>maybe {"answer": 1}?</think>{"answer": 42}',
+        '<think>\nno JSON\n</think>\n\n{"answer": 42}',
+        'the tag was in the prompt: {"answer": 1}</think>{"answer": 42}',
+        '<thinking>{"answer": 1}</thinking>\n```json\n{"answer": 42}\n```',
+        EXAMPLE + 'The answer: {"answer": 42}',
+        EXAMPLE + 'So:\n```json\n{"answer": 42}\n```\nDone {as asked}.',
+        'A set {1, 2} and [x]: {"answer": 42}',
+        '{"answer": 42} <think>{"answer": 1}',
+        '{"answer": 42}, of {"other": [1]}',
+        "{" * 5_000 + '{"answer": 42}',
+    ],
+)
+def test_the_last_value_that_fits_is_the_answer_and_thoughts_are_none(text: str) -> None:
+    assert parse_output(text, Answer).answer == 42
+
+
+def test_a_tag_within_an_answer_is_a_part_of_it() -> None:
+    said = Stop(title="</think>")
+
+    assert parse_output(said.model_dump_json(), Stop) == said
 
 
 def test_what_is_no_object_comes_in_one_or_alone() -> None:

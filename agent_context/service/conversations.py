@@ -20,7 +20,7 @@ from agent_context.service.config import ServiceConfig
 from agent_context.service.errors import Problem, ServiceError, invalid, not_found
 from agent_context.stores.store import ConversationInfo
 
-__all__ = ["OWN", "Conversations", "make_id", "user_metadata"]
+__all__ = ["OWN", "Conversations", "is_id", "make_id", "user_metadata"]
 
 _TENANTS: Final = "tenant/"
 _BEHIND_TENANTS: Final = "tenant0"  # the first id that doesn't begin so
@@ -46,7 +46,7 @@ class Conversations:
 
     def key_of(self, principal: Principal, conversation_id: str) -> str:
         """The id in the store. Raises `ServiceError` for what is no id."""
-        if not _ID.fullmatch(conversation_id):
+        if not is_id(conversation_id):
             text = "an id has 1 to 200 characters, none of them a space, /, ?, #, % or \\"
             raise invalid(f"id: {text}", param="id")
         return _prefix(principal) + conversation_id
@@ -167,6 +167,11 @@ class Conversations:
 def user_metadata(info: ConversationInfo) -> dict[str, Any]:
     """The metadata without what the service notes there."""
     return {name: value for name, value in info.metadata.items() if name != OWN}
+
+
+def is_id(text: str) -> bool:
+    """Whether a conversation can have this id."""
+    return _ID.fullmatch(text) is not None
 
 
 def make_id(prefix: str = "conv", key: str | None = None) -> str:

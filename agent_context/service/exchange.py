@@ -11,20 +11,21 @@ from msgspec import Struct
 from agent_context.messages import Message, Role
 from agent_context.options import SendOptions
 from agent_context.service.auth import Principal
+from agent_context.service.conversations import is_id, make_id
 from agent_context.service.service import Service
 from agent_context.service.turns import LiveTurn
 
 __all__ = ["Exchange", "ask_once", "begin_exchange", "find_name", "keeps_unstored", "split_system"]
 
+_CHOSEN: Final = "x-conversation-id"
 _HEADERS: Final = (
-    "x-conversation-id",
     "session-id",  # codex 0.171
     "session_id",
     "x-session-id",  # opencode 1.18
     "x-openwebui-chat-id",  # Open WebUI 0.12
     "x-claude-code-session-id",  # Claude Code 2.1
 )
-"""What names a conversation, the first that is there. The others are sent unasked."""
+"""What clients send unasked, and names their conversation: the first that is there."""
 
 
 class Exchange(Struct, frozen=True):
@@ -45,12 +46,12 @@ class Exchange(Struct, frozen=True):
 
 def find_name(request: Request, body: Mapping[str, Any]) -> str | None:
     """What names the conversation of a request: a header, its path, or a field of its body."""
-    for header in _HEADERS:
-        if value := request.headers.get(header):
-            return value
-    path: str | None = request.path_params.get("conversation_id")
-    named = body.get("prompt_cache_key")
-    return path or (named if isinstance(named, str) and named else None)
+    chosen = request.headers.get(_CHOSEN) or request.path_params.get("conversation_id")
+    if chosen:
+        return str(chosen)
+    sent = [request.headers.get(header) for header in _HEADERS]
+    named = next(filter(None, (*sent, body.get("prompt_cache_key"))), None)
+    return named if not isinstance(named, str) or is_id(named) else make_id("named", named)
 
 
 def keeps_unstored(service: Service, who: Principal) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Final
+from weakref import WeakValueDictionary
 
 import orjson
 from fastapi import Depends, Header, Query, Request
@@ -23,7 +25,7 @@ from agent_context.service.errors import Problem, ServiceError
 from agent_context.service.metrics import Metrics
 from agent_context.service.sse import Bell, EventStream
 from agent_context.service.transcripts import Transcripts
-from agent_context.service.turns import LiveTurn, TurnRegistry
+from agent_context.service.turns import LiveTurn, TurnAsk, TurnRegistry
 
 __all__ = [
     "Admin",
@@ -68,6 +70,7 @@ class Service:
         self.draining = False
         self._streams: dict[str, int] = {}
         self._asked: OrderedDict[str, bytes] = OrderedDict()
+        self._key_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # Models.
 
@@ -99,17 +102,27 @@ class Service:
         key: str | None = None,
         version: int | None = None,
     ) -> LiveTurn:
-        """Begin a turn, or find the one that was begun with this idempotency key."""
+        """Begin a turn, or find the one that was begun with this idempotency key.
+
+        One that has failed is begun anew: it has left nothing that the key could stand for.
+        """
         options = self.options(options)
-        name = None if key is None else f"{ref.id}\n{key}"
-        if name is not None and (found := self.turns.find(name)) is not None:
-            return found
         send = SendStream(options, messages, key=key)
         ask = send if version is None else Conditional(send, version)
+        if key is None:
+            return await self._start(ref, ask, options)
+        name = f"{ref.id}\n{key}"
+        async with self._key_locks.setdefault(name, asyncio.Lock()):
+            found = self.turns.find(name)
+            if found is not None and found.error is None:
+                return found
+            turn = await self._start(ref, ask, options)
+            self.turns.name(name, turn)
+            return turn
+
+    async def _start(self, ref: ContextRef, ask: TurnAsk, options: SendOptions) -> LiveTurn:
         turn = await self.turns.start(ref, ask, model=self.model_name(options))
         self.turns.name(turn_name(ref.id, turn.id), turn)
-        if name is not None:
-            self.turns.name(name, turn)
         turn.on_end(self._count_turn)
         return turn
 

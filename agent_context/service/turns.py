@@ -27,7 +27,7 @@ from agent_context.stream_events import (
     ToolCallDelta,
 )
 
-__all__ = ["LiveTurn", "TurnRegistry"]
+__all__ = ["LiveTurn", "TurnAsk", "TurnRegistry"]
 
 _MOST_ENDED: Final = 1_000
 

@@ -2,7 +2,8 @@
 
 from agent_context.sessions.files import FileSessionStore
 from agent_context.sessions.session import AgentSession
-from agent_context.sessions.store import MemorySessionStore, ScopedSessionStore, SessionStore
+from agent_context.sessions.store import ScopedSessionStore, SessionStore
+from agent_context.sessions.stored import MemorySessionStore, StoreSessionStore
 
 __all__ = [
     "AgentSession",
@@ -10,4 +11,5 @@ __all__ = [
     "MemorySessionStore",
     "ScopedSessionStore",
     "SessionStore",
+    "StoreSessionStore",
 ]

@@ -18,7 +18,7 @@ from agent_context.errors import (
 )
 from agent_context.sessions.session import AgentSession
 
-__all__ = ["MemorySessionStore", "ScopedSessionStore", "SessionStore"]
+__all__ = ["ScopedSessionStore", "SessionStore"]
 
 
 class SessionStore(ABC):
@@ -92,25 +92,6 @@ def _session(payload: bytes, session_id: str) -> AgentSession:
         session.imported_jsonl or "", "replace", Zones(), is_new=True
     )  # or the next run would fail
     return session
-
-
-class MemorySessionStore(SessionStore):
-    """Keeps sessions as long as it lives itself: for tests, and to move them about."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-
-    async def put(self, key: str, payload: bytes) -> None:
-        self._kept[key] = payload
-
-    async def get(self, key: str) -> bytes | None:
-        return self._kept.get(key)
-
-    async def delete(self, session_id: str) -> bool:
-        return self._kept.pop(session_id, None) is not None
-
-    async def list(self) -> Sequence[str]:
-        return sorted(self._kept)
 
 
 class ScopedSessionStore(SessionStore):

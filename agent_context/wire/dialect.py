@@ -35,6 +35,8 @@ class Dialect:
     """The name under which it is sent."""
     backfill_reasoning: bool = False
     """Write an empty one where a message with tool calls has no reasoning that may be sent."""
+    empty_reasoning: str = ""
+    """What is written there; some servers take an empty one for none."""
     max_call_id: int | None = None
     """Longest id of a tool call that is accepted, in characters; None: any."""
     unique_call_ids: bool = False
@@ -53,6 +55,9 @@ class Dialect:
     """What an image's URL may begin with."""
     other_parts: frozenset[str] | None = None
     """Types of further parts that a user's content may hold; None: any."""
+
+    part_fields: frozenset[str] = frozenset()
+    """Further fields that parts may have, such as `cache_control`."""
 
     @property
     def list_name(self) -> str:

@@ -21,9 +21,9 @@ from agent_context._context.zones import Zones
 from agent_context.messages import Role
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
 from agent_context.wire.names import function_name, speaker_name
-from agent_context.wire.parts import is_supported, placeholder_text
+from agent_context.wire.parts import chat_parts, is_supported, placeholder_text
 from agent_context.wire.repair import RepairedHistory, placeholder_user_message, repair_slice
-from agent_context.wire.response_items import render_items
+from agent_context.wire.response_items import PARAGRAPH, render_items
 
 __all__ = ["RequestRenderer", "render"]
 
@@ -252,11 +252,10 @@ def _is_from(fields: Mapping[str, Any], dialect: Dialect) -> bool:
 
 
 def _reasoning(fields: Mapping[str, Any], dialect: Dialect, *, own: bool) -> dict[str, Any]:
-    if own and fields.get("reasoning") is not None:
-        return {dialect.reasoning_field: fields["reasoning"]}
+    thought = fields.get("reasoning") if own else None
     if dialect.backfill_reasoning and fields.get("tool_calls"):
-        return {dialect.reasoning_field: ""}
-    return {}
+        return {dialect.reasoning_field: thought or dialect.empty_reasoning}
+    return {} if thought is None else {dialect.reasoning_field: thought}
 
 
 def _call(call: dict[str, Any], *, own: bool) -> dict[str, Any]:
@@ -268,20 +267,33 @@ def _call(call: dict[str, Any], *, own: bool) -> dict[str, Any]:
 
 
 def _content(content: object, role: Role, dialect: Dialect) -> object:
+    """Content as it is taken; some servers drop a list in silence where no user speaks."""
     if isinstance(content, str):
         return content
-    return [_part(part, role, dialect) for part in cast("list[dict[str, Any]]", content)]
+    given = chat_parts(content)
+    parts = [_part(part, role, dialect) for part in given]
+    marked = any(part.keys() & dialect.part_fields for part in parts)
+    only_text = all(part["type"] == "text" for part in given)
+    if role is Role.USER or marked or (role is Role.ASSISTANT and not only_text):
+        return parts or ""
+    apart = "" if role is Role.ASSISTANT else PARAGRAPH
+    return apart.join(part["text"] for part in parts)
 
 
 def _part(part: dict[str, Any], role: Role, dialect: Dialect) -> dict[str, Any]:
     kind = part["type"]
     if kind == "text":
-        return part
+        return {n: v for n, v in part.items() if n in _TEXT or n in dialect.part_fields}
     # No API takes anything but text from an assistant, few from a tool or in instructions.
     if role is not Role.USER or not is_supported(part, dialect):
         return {"type": "text", "text": placeholder_text(part)}
-    if kind != "image_url" or not isinstance(part["image_url"], dict):
-        return part
+    if kind != "image_url":
+        return part if dialect.part_fields else {n: v for n, v in part.items() if n not in _CACHE}
     image = cast("dict[str, Any]", part["image_url"])
     sent = {name: value for name, value in image.items() if name not in {"width", "height"}}
-    return {"type": "image_url", "image_url": sent}
+    kept = {n: v for n, v in part.items() if n in dialect.part_fields}
+    return {"type": "image_url", "image_url": sent, **kept}
+
+
+_TEXT = frozenset({"type", "text"})
+_CACHE = frozenset({"cache_control"})

@@ -24,6 +24,7 @@ from agent_context.wire.arguments import to_object_text
 from agent_context.wire.call_fragments import arguments_text
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
 from agent_context.wire.lenient_json import as_list, as_mapping
+from agent_context.wire.parts import chat_parts
 
 __all__ = [
     "CONTINUE",
@@ -327,10 +328,7 @@ def _is_blank(record: StoredMessage) -> bool:
     found = _BLANK.match(record.body)
     if found is None or not found["parts"]:
         return found is not None
-    return all(
-        part.get("type") == "text" and not str(part.get("text", "")).strip()
-        for part in record.fields()["content"]
-    )
+    return not chat_parts(record.fields()["content"])
 
 
 def _merge(

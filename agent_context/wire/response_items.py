@@ -17,7 +17,7 @@ from agent_context.wire.call_fragments import arguments_text
 from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
 from agent_context.wire.lenient_json import as_list, as_mapping
 from agent_context.wire.names import function_name
-from agent_context.wire.parts import is_supported, placeholder_text
+from agent_context.wire.parts import chat_parts, is_supported, placeholder_text
 
 __all__ = ["PARAGRAPH", "has_extra_content", "item_texts", "reasoning_parts", "render_items"]
 
@@ -78,7 +78,7 @@ def _items(fields: dict[str, Any], role: Role, dialect: Dialect) -> Sequence[_It
         case Role.USER:
             return [{"role": "user", "content": _content(content, dialect)}]
         case Role.TOOL:
-            call_id, output = fields["tool_call_id"], _words(content)
+            call_id, output = fields["tool_call_id"], _words(content, apart=PARAGRAPH)
             return [{"type": "function_call_output", "call_id": call_id, "output": output}]
         case Role.ASSISTANT:
             own = as_mapping(fields, "origin").get("vendor") == dialect.vendor
@@ -164,11 +164,11 @@ def _call(call: Mapping[str, Any]) -> _Item:
     }
 
 
-def _words(content: object) -> str:
+def _words(content: object, *, apart: str = "") -> str:
     """Content as text; what isn't text is named."""
     if isinstance(content, str):
         return content
-    return "".join(map(_word, map(as_mapping, as_list(content))))
+    return apart.join(map(_word, chat_parts(content)))
 
 
 def _word(part: Mapping[str, Any]) -> str:
@@ -179,7 +179,7 @@ def _word(part: Mapping[str, Any]) -> str:
 def _content(content: object, dialect: Dialect) -> object:
     if isinstance(content, str):
         return content
-    return [_part(as_mapping(part), dialect) for part in as_list(content)]
+    return [_part(part, dialect) for part in chat_parts(content)] or ""
 
 
 _SENT = ("image_url", "file")

@@ -20,6 +20,7 @@ __all__ = [
     "item_parameters",
     "parameters",
     "refuses_tools",
+    "response_formats",
     "to_chat_facts",
 ]
 
@@ -61,6 +62,8 @@ class ParameterSupport:
     most_tools: int | None = None
     longest_tool_name: int | None = None
     response_formats: frozenset[str] = frozenset({"text", "json_object", "json_schema"})
+    formats_while_thinking: frozenset[str] | None = None
+    """Those of them that it takes while it thinks; None: all."""
     seed: bool = True
     images: bool = True
     """Whether it sees images; if not, a text says that one was left out."""
@@ -99,6 +102,11 @@ def item_parameters(options: SendOptions, facts: ChatFacts, *, who: str) -> dict
     """The same for the Responses API."""
     accepts = facts.responses or as_responses(facts.accepts)
     return _ResponsesFields(options, replace(facts, accepts=accepts), who).fields()
+
+
+def response_formats(options: SendOptions, facts: ChatFacts) -> frozenset[str]:
+    """The formats of answers that may be asked for with these options."""
+    return _ChatFields(options, facts, "").response_formats()
 
 
 def refuses_tools(options: SendOptions, facts: ChatFacts) -> bool:
@@ -257,15 +265,23 @@ class _ChatFields:
         return {"seed": self.options.seed}
 
     def _response_format(self) -> dict[str, Any]:
-        wanted, known = self.options.response_format, self.facts.accepts.response_formats
+        wanted, known = self.options.response_format, self.response_formats()
         if wanted is None:
             return {}
         if wanted.get("type") not in known:
             formats = ", ".join(sorted(known))
+            state = "" if known == self.facts.accepts.response_formats else self._state()
             raise self._refuse(
-                "response_format", f"answers in the formats {formats}, not {wanted.get('type')!r}"
+                "response_format",
+                f"answers in the formats {formats}{state}, not {wanted.get('type')!r}",
             )
         return self._format(wanted)
+
+    def response_formats(self) -> frozenset[str]:
+        """The formats that may be asked for."""
+        accepts = self.facts.accepts
+        narrow = accepts.formats_while_thinking
+        return accepts.response_formats if narrow is None or not self._thinks() else narrow
 
     def _format(self, wanted: dict[str, Any]) -> dict[str, Any]:
         return {"response_format": wanted}

@@ -50,6 +50,7 @@ from agent_context_backends._request_fields import (
     item_parameters,
     parameters,
     refuses_tools,
+    response_formats,
     to_chat_facts,
 )
 from agent_context_backends._transport import AiohttpTransport
@@ -236,7 +237,7 @@ class ChatCompletionsBackend(ContextBackend):
     def response_formats(self, options: SendOptions) -> frozenset[str]:
         facts = self.model_facts(options.model)
         there = facts.responses if self._api == "responses" else None
-        return (there or facts.accepts).response_formats
+        return response_formats(options, replace(facts, accepts=there or facts.accepts))
 
     def extract_messages(self, response: Mapping[str, Any]) -> tuple[Message, ...]:
         """The messages in a whole answer as either API sent it."""

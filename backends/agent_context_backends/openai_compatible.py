@@ -93,7 +93,15 @@ class KimiBackend(ChatCompletionsBackend):
         "MOONSHOT_API_KEY": _MOONSHOT,
         "MOONSHOTAI_API_KEY": _MOONSHOT,
     }
-    dialect: ClassVar[Dialect] = Dialect(name="kimi", vendor="kimi", keep_reasoning=True)
+    # Calls without reasoning are refused while it thinks, and an empty one is none
+    # (MoonshotAI/kimi-cli, litellm 1.110.2, 2026-11).
+    dialect: ClassVar[Dialect] = Dialect(
+        name="kimi",
+        vendor="kimi",
+        keep_reasoning=True,
+        backfill_reasoning=True,
+        empty_reasoning=" ",
+    )
     default_model: ClassVar[str | None] = "kimi-k3"
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
         "kimi-k3": _KIMI_FACTS,
@@ -122,7 +130,9 @@ class QwenBackend(ChatCompletionsBackend):
     vendor: ClassVar[str] = "qwen"
     default_base_url: ClassVar[str | None] = "https://dashscope.aliyuncs.com/compatible-mode/v1"
     key_names: ClassVar[Mapping[str, str | None]] = {"DASHSCOPE_API_KEY": default_base_url}
-    dialect: ClassVar[Dialect] = Dialect(name="qwen", vendor="qwen")
+    dialect: ClassVar[Dialect] = Dialect(
+        name="qwen", vendor="qwen", part_fields=frozenset({"cache_control"})
+    )
     default_model: ClassVar[str | None] = "qwen3-max"
     default_facts: ClassVar[ChatFacts] = replace(
         _OTHERS,
@@ -132,7 +142,13 @@ class QwenBackend(ChatCompletionsBackend):
             max_output_known=False,
             thinking={True: {"enable_thinking": True}, False: {"enable_thinking": False}},
             efforts={"none": {"enable_thinking": False}},
-            advice={"effort": "set thinking=True, and extra={'thinking_budget': tokens}"},
+            while_thinking=SamplingLimits(tool_choices=frozenset({"auto", "none"})),
+            formats_while_thinking=frozenset({"text"}),
+            advice={
+                "effort": "set thinking=True, and extra={'thinking_budget': tokens}",
+                "tool_choice": "set thinking=False to force a call",
+                "response_format": "set thinking=False, or describe the format in the prompt",
+            },
         ),
     )
 
@@ -268,6 +284,7 @@ class OpenRouterBackend(ChatCompletionsBackend):
         reasoning_field="reasoning",
         max_call_id=40,
         needs_user=True,
+        part_fields=frozenset({"cache_control"}),
     )
     default_model: ClassVar[str | None] = "openrouter/auto"
     default_facts: ClassVar[ChatFacts] = replace(

@@ -189,6 +189,17 @@ CODING = "https://api.kimi.com/coding/v1"
         (KimiBackend, {"tools": (Tool(name="f", strict=True),)}, "leave strict out"),
         (KimiBackend, {"base_url": CODING, "temperature": 0.5}, "only 1"),
         (QwenBackend, {"effort": "high"}, "thinking_budget"),
+        (
+            QwenBackend,
+            {"thinking": True, "tools": (TOOL,), "tool_choice": "required"},
+            "thinking=False",
+        ),
+        (QwenBackend, {"thinking": True, "tools": (TOOL,), "tool_choice": TOOL.name}, "force"),
+        (
+            QwenBackend,
+            {"thinking": True, "response_format": {"type": "json_object"}},
+            "formats text while it thinks",
+        ),
         (OllamaBackend, {"tools": (TOOL,), "tool_choice": "required"}, "would be ignored"),
         (OllamaBackend, {"tools": (Tool(name="f", strict=True),)}, "leave strict out"),
         (LMStudioBackend, {"thinking": True}, "where the model is loaded"),
@@ -276,6 +287,18 @@ async def test_reasoning_goes_back_where_it_is_wanted(
     always = {"role", "content", "tool_calls"}
     found = {name: value for name, value in body["messages"][1].items() if name not in always}
     assert found == expected
+
+
+@pytest.mark.parametrize("vendor", ["kimi", "openai"])
+async def test_kimi_finds_reasoning_with_every_call(vendor: str) -> None:
+    unthought = thought(vendor).model_copy(update={"reasoning": None})
+    foreign = thought("openai")
+    messages = [Message.user("q"), unthought, Message.tool("c", "1"), foreign]
+
+    body = await body_of(KimiBackend, *messages, Message.tool("c", "2"))
+
+    found = [one["reasoning_content"] for one in body["messages"] if one["role"] == "assistant"]
+    assert found == [" ", " "]
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def test_what_is_sent_again_is_stored_once(serve: Serve, connect: Any) -> None:
         ({"x-session-id": "talk"}, {}, "/v1"),
         ({"X-OpenWebUI-Chat-Id": "talk"}, {}, "/v1"),
         ({"x-claude-code-session-id": "talk"}, {}, "/v1"),
+        ({"X-OpenWebUI-Chat-Id": "", "session_id": "talk"}, {}, "/v1"),
         ({}, {"prompt_cache_key": "talk"}, "/v1"),
         ({}, {}, "/c/talk/v1"),
     ],
@@ -133,6 +134,16 @@ def test_a_conversation_is_named_by_what_the_client_can_say(
 
     assert service.texts("talk") == ["a", "re: a", "b", "re: b"]
     assert len(service.get("/v1/sessions").json()["data"]) == 1
+
+
+def test_what_a_client_sends_unasked_may_be_no_id(serve: Serve, connect: Any) -> None:
+    service = serve()
+    client = connect(service)
+    for history in ([user("a")], [user("a"), assistant("re: a"), user("b")]):
+        ask(client, *history, extra_body={"prompt_cache_key": "user 7/of ours"})
+
+    (session,) = service.get("/v1/sessions").json()["data"]
+    assert service.texts(session["id"]) == ["a", "re: a", "b", "re: b"]
 
 
 def test_a_client_that_sends_only_what_is_new_says_which_conversation(

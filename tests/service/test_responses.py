@@ -289,6 +289,33 @@ def test_an_agent_that_sends_all_again_has_one_conversation(serve: Serve, connec
     assert service.texts("talk") == ["a", "re: a", "b", "re: b"]
 
 
+def test_what_agents_send_to_every_model_is_taken(serve: Serve, connect: Any) -> None:
+    service = serve(["Done."])
+    items = [
+        {"role": "user", "content": "Patch it."},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None},
+        {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": "*** Begin"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"},
+        {"type": "function_call", "call_id": "c2", "name": "shell", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c2", "output": {"exit": 0}},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+    ]
+    tools = [{"type": "web_search"}, {"type": "custom", "name": "apply_patch"}]
+
+    answer = connect(service).responses.create(
+        model="scripted", input=items, tools=tools, reasoning={"effort": "xhigh"}, store=False
+    )
+
+    assert answer.output_text == "Done."
+    (request,) = service.backend.requests  # type: ignore[attr-defined]
+    said = [record.message for record in request.records]
+    assert [message.role.value for message in said] == [
+        "user", "assistant", "tool", "assistant", "tool",
+    ]  # fmt: skip
+    assert [message.text for message in said[2::2]] == ["ok", '{"exit":0}']
+    assert request.options.effort is None
+
+
 def test_a_response_is_forgotten_and_its_conversation_stays(serve: Serve, connect: Any) -> None:
     service = serve()
     client = connect(service)

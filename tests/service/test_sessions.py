@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from agent_context import BackendError, ErrorKind
 from agent_context_backends.scripted import Hold
 from tests.service.conftest import Serve, leave
+from tests.support.postgres import new_store
 from tests.support.waiting import wait_for, wait_until
 
 
@@ -105,6 +108,49 @@ def test_an_idempotency_key_is_answered_once_in_this_process_and_the_next(serve:
     assert [frame.event for frame in frames] == ["turn", "text", "finished"]
     assert frames[-1].data["message"] == first["message"]
     assert later.texts(session) == ["Once", "first"]
+
+
+def test_a_key_that_is_asked_twice_at_once_is_answered_once(serve: Serve) -> None:
+    hold = Hold()
+    service = serve([[hold, _text("one answer")], "another"])
+    session = service.session()
+    path, key = f"/v1/sessions/{session}/send", {"Idempotency-Key": "k"}
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(service.post, path, {"text": "a"}, headers=key) for _ in range(4)]
+        wait_for(hold.entered)
+        hold.release()
+        answers = [each.result().json()["message"]["content"] for each in asked]
+
+    assert answers == ["one answer"] * 4
+    assert service.texts(session) == ["a", "one answer"]
+
+
+def test_a_key_whose_turn_has_failed_is_asked_anew(serve: Serve) -> None:
+    failure = BackendError("busy", kind=ErrorKind.OVERLOADED, retryable=False)
+    service = serve([failure, "answer"])
+    session = service.session()
+    path, key = f"/v1/sessions/{session}/send", {"Idempotency-Key": "k"}
+
+    first, second = (service.post(path, {"text": "a"}, headers=key) for _ in range(2))
+
+    assert (first.status_code, second.status_code) == (503, 200)
+    assert service.texts(session) == ["a", "answer"]
+
+
+def test_sessions_are_kept_in_postgresql_too(serve: Serve) -> None:
+    with new_store() as store:
+        service = serve(store=store)
+        for name in ("b", "a", "Z"):
+            service.session(id=name, messages=[{"role": "user", "content": f"parrot {name}"}])
+
+        service.post("/v1/sessions/a/send", {"text": "hi"})
+
+        listed = service.get("/v1/sessions").json()["data"]
+        assert [each["id"] for each in listed] == ["Z", "a", "b"]
+        assert service.texts("a") == ["parrot a", "hi", "re: hi"]
+        assert len(service.get("/v1/search", params={"q": "parrot"}).json()["data"]) == 3
+        service.stop()
 
 
 def test_the_same_key_makes_the_same_session_and_the_same_messages(serve: Serve) -> None:

@@ -28,13 +28,16 @@ from agent_context.sessions import (
     MemorySessionStore,
     ScopedSessionStore,
     SessionStore,
+    StoreSessionStore,
 )
+from agent_context.stores.sqlite import SqliteStore
 from agent_context_backends.scripted import Hold, ScriptedBackend
 from tests.support.examples import examples
 
 STORES: dict[str, Callable[[Path], SessionStore]] = {
     "memory": lambda path: MemorySessionStore(),
     "files": FileSessionStore,
+    "sqlite": lambda path: StoreSessionStore(SqliteStore(path.with_suffix(".db"))),
     "scoped": lambda path: ScopedSessionStore(FileSessionStore(path), "acme"),
 }
 
@@ -414,3 +417,28 @@ async def test_a_tenants_session_is_saved_where_it_is_loaded_from(tmp_path: Path
 def test_nobodys_scope_is_refused() -> None:
     with pytest.raises(InvalidOptions, match="tenant: it is empty"):
         ScopedSessionStore(MemorySessionStore(), "")
+
+
+async def test_a_store_of_conversations_keeps_sessions_beside_them(tmp_path: Path) -> None:
+    database = SqliteStore(tmp_path / "talks.db")
+    sessions = StoreSessionStore(database)
+    ids = ["ann", "../x", "Ann", "half \ud800", "", "x" * 5_000, "\0"]
+    async with agent_of("hello", store=database) as agent:
+        await agent.run("hi", session=agent.create_session("ann"))
+
+    for id_ in ids:
+        await sessions.save(AgentSession(id_, state={"id": id_}))
+    deleted = await sessions.delete("ann")
+    await sessions.save(AgentSession("ann", state={"again": True}))
+    database.close()
+
+    database = SqliteStore(tmp_path / "talks.db")
+    sessions = StoreSessionStore(database)
+    loaded = [await sessions.load(id_) for id_ in ids]
+    assert deleted
+    assert await sessions.list() == sorted(ids)
+    assert [each and each.session_id for each in loaded] == ids
+    assert loaded[0] is not None
+    assert loaded[0].state == {"again": True}
+    assert database.info("ann") is not None
+    database.close()

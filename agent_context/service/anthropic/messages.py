@@ -71,7 +71,7 @@ class MessagesBody(TokensBody):
 
 
 @router.post("/v1/messages")
-@router.post("/c/{conversation_id}/v1/messages")
+@router.post("/c/{conversation_id}/v1/messages", include_in_schema=False)
 async def create_message(
     body: MessagesBody,
     request: Request,
@@ -96,7 +96,7 @@ async def create_message(
 
 
 @router.post("/v1/messages/count_tokens")
-@router.post("/c/{conversation_id}/v1/messages/count_tokens")
+@router.post("/c/{conversation_id}/v1/messages/count_tokens", include_in_schema=False)
 async def count_tokens(body: TokensBody, service: Running, _: Writer) -> Response:
     """What the messages would take of the window, in tokens."""
     options = service.options(_token_options(service, body))

@@ -80,7 +80,7 @@ class ChatBody(Sampling):
 
 
 @router.post("/v1/chat/completions")
-@router.post("/c/{conversation_id}/v1/chat/completions")
+@router.post("/c/{conversation_id}/v1/chat/completions", include_in_schema=False)
 async def complete(
     body: ChatBody,
     request: Request,

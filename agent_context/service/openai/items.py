@@ -87,10 +87,13 @@ def _parse(item: Item, answer: _Answer) -> Iterator[Message]:
         case "function_call":
             call = {name: item.get(name) for name in ("name", "arguments")}
             answer.calls.append(_call({"id": item.get("call_id") or item.get("id"), **call}))
-        case "function_call_output":
+        case "function_call_output" | "custom_tool_call_output":
             yield from answer.take()
-            text = "".join(_texts(item.get("output")))
-            yield Message.tool(_text(item, "call_id"), text)
+            yield Message.tool(_text(item, "call_id"), _output(item.get("output")))
+        case "custom_tool_call":
+            arguments = orjson.dumps({"input": item.get("input")}).decode()
+            fields = {"id": item.get("call_id"), "name": item.get("name")}
+            answer.calls.append(_call({**fields, "arguments": arguments}))
         case "compaction":
             yield from answer.take()
             yield from _decode_compaction(_text(item, "encrypted_content"))
@@ -101,6 +104,13 @@ def _parse(item: Item, answer: _Answer) -> Iterator[Message]:
                 "type: message, reasoning, function_call, function_call_output or compaction; "
                 f"not {kind!r}"
             )
+
+
+def _output(output: object) -> str:
+    """What a tool gave: text, parts, or an object of the client's own, which is kept as JSON."""
+    if isinstance(output, dict):
+        return orjson.dumps(cast("object", output)).decode()
+    return "".join(_texts(output))
 
 
 def _texts(content: object) -> list[str]:

@@ -16,7 +16,7 @@ router = APIRouter(tags=["openai"])
 
 
 @router.get("/v1/models")
-@router.get("/c/{conversation_id}/v1/models")
+@router.get("/c/{conversation_id}/v1/models", include_in_schema=False)
 async def list_models(service: Running, _: Reader) -> Response:
     """Every model, the default first; in the forms of OpenAI and Anthropic at once."""
     names = service.catalog.names
@@ -26,7 +26,7 @@ async def list_models(service: Running, _: Reader) -> Response:
 
 
 @router.get("/v1/models/{model:path}")
-@router.get("/c/{conversation_id}/v1/models/{model:path}")
+@router.get("/c/{conversation_id}/v1/models/{model:path}", include_in_schema=False)
 async def get_model(model: str, service: Running, _: Reader) -> Response:
     """One model."""
     if service.catalog.find(model) is None:

@@ -94,7 +94,7 @@ Store = Annotated[ResponseStore, Depends(_store)]
 
 
 @router.post("/v1/responses")
-@router.post("/c/{conversation_id}/v1/responses")
+@router.post("/c/{conversation_id}/v1/responses", include_in_schema=False)
 async def respond(
     body: ResponseBody,
     request: Request,
@@ -246,13 +246,19 @@ def response_options(service: Service, body: ResponseBody) -> SendOptions:
         top_p=body.top_p,
         tools=parse_tools(body.tools) or None,
         tool_choice=body.tool_choice,
-        effort=reasoning.get("effort"),
+        effort=reasoning.get("effort") if _thinks(service, body) else None,
         instructions=body.instructions or None,
         response_format=_response_format(body.text or {}),
         auto_compress=False if body.truncation == "disabled" else None,
         soft_limit=_soft_limit(service, body),
     )
     return SendOptions(**fields)
+
+
+def _thinks(service: Service, body: ResponseBody) -> bool:
+    """Whether the model can: agents ask every model how hard it should."""
+    route = service.catalog.find(body.model)
+    return route is not None and route.backend.model_facts(route.model).thinks
 
 
 def _response_format(text: Mapping[str, Any]) -> dict[str, Any] | None:

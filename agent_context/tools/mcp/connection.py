@@ -39,8 +39,8 @@ _GRACE: Final = 10.0
 class ServerAddress:
     """Where a server is: a program to start, or an address."""
 
-    command: Sequence[str] = ()
-    url: str | None = None
+    command: Sequence[str] = field(default=(), repr=False)
+    url: str | None = field(default=None, repr=False)
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: Path | str | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
