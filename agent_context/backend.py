@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_context._context.stored_message import StoredMessage, from_message, parse_message
 from agent_context._context.tokens import count_message
 from agent_context._context.zones import Zones
-from agent_context.errors import UsageError
 from agent_context.messages import Completion, Message
 from agent_context.models import ModelFacts
 from agent_context.options import SendOptions
@@ -139,7 +139,8 @@ class ContextBackend(ABC):
     def as_agent(self, instructions: str | None = None, **described: Any) -> Agent:  # noqa: ANN401 - as Agent has them
         """An agent with this model; its arguments are those of `Agent`."""
         if self.agent_type is None:
-            raise UsageError("as_agent: agent_context is still being imported")
+            import_module("agent_context.agent")  # which says what an agent is
+        assert self.agent_type is not None  # noqa: S101
         return self.agent_type(self, instructions, **described)
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to let go of

@@ -40,7 +40,7 @@ HEAVY = [
 @pytest.fixture(scope="module")
 def loaded() -> set[str]:
     """The modules in a new interpreter that has imported the core and nothing else."""
-    program = "import sys, agent_context; print(*sys.modules, sep='\\n')"
+    program = "import sys; from agent_context import *; print(*sys.modules, sep='\\n')"
 
     finished = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

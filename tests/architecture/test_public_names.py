@@ -6,6 +6,9 @@ import agent_context
 
 
 def test_all_is_what_is_public() -> None:
+    for name in agent_context.__all__:
+        getattr(agent_context, name)  # they are imported when they are used
+
     public = {
         name
         for name, value in vars(agent_context).items()

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ["fastapi", "httpx", "openai", "rich", "starlette", "uvicorn", "prometheus_client"]
+HEAVY = [
+    "fastapi",
+    "httpx",
+    "openai",
+    "pydantic",
+    "rich",
+    "starlette",
+    "uvicorn",
+    "prometheus_client",
+]
 
 
 def run(*arguments: str, data: Path) -> subprocess.CompletedProcess[str]:
