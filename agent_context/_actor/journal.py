@@ -18,7 +18,9 @@ from agent_context._actor.changes import ConversationState
 from agent_context._actor.checkpoint import TurnCheckpoint, encode_checkpoint
 from agent_context._actor.snapshot_codec import encode_snapshot
 from agent_context._runtime import Failure, Reply
+from agent_context.errors import InvalidMessage
 from agent_context.stores.store import KEEP_DRAFT, Entry, Unchanged, Write
+from agent_context.stores.write_check import MAX_PAYLOAD_BYTES
 from agent_context.stores.writer import StoreExecutor
 from agent_context.stream import Stream
 
@@ -109,7 +111,12 @@ class Journal:
         self._saving: Reply[None] | None = None
 
     def add(self, kind: str, payload: bytes, key: str | None = None) -> None:
-        """Add an entry to the next `commit`."""
+        """Add an entry to the next `commit`. Raises `InvalidMessage` if no store can keep it."""
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise InvalidMessage(
+                f"{len(payload):,} bytes in one change are too many, {MAX_PAYLOAD_BYTES:,} are"
+                " allowed: keep what is so large elsewhere, and a reference to it here"
+            )
         seq = self._head + len(self._entries) + 1
         self._entries.append(Entry(seq, kind, payload, time.time(), key))
 

@@ -42,10 +42,12 @@ from agent_context.compression.executor import CompressionResult
 from agent_context.errors import InvalidMessage, StoreUnavailable
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message, MessageId, new_id
+from agent_context.stores.write_check import MAX_PAYLOAD_BYTES
 
 __all__ = [
     "ActorState",
     "TurnMessage",
+    "check_total_size",
     "to_turn_messages",
     "wait_for_store",
 ]
@@ -120,7 +122,9 @@ class ActorState:
         removed: Iterable[StoredMessage] | None = (),
         key: str | None = None,
     ) -> None:
-        """Apply a change, journal it and announce it. Raises `IndexOutOfRange`.
+        """Apply a change, journal it and announce it.
+
+        Raises `IndexOutOfRange`, and `InvalidMessage` for one that is too large for any store.
 
         `removed` is what leaves the zones, whose ids are free again; None replaces them whole.
         """
@@ -336,6 +340,15 @@ def to_turn_messages(messages: object) -> tuple[TurnMessage, ...]:
     if isinstance(messages, str | Message) or not isinstance(messages, Iterable):
         raise InvalidMessage(f"messages: a list of Message, not {type(messages).__name__}")
     return tuple(map(_to_turn_message, cast("Iterable[object]", messages)))
+
+
+def check_total_size(messages: Iterable[TurnMessage]) -> None:
+    """Refuse what is too large to be sent at once. Raises `InvalidMessage`."""
+    size = sum(len(said.record.body) for said in messages)
+    if size > MAX_PAYLOAD_BYTES:
+        raise InvalidMessage(
+            f"messages: {size:,} bytes are too many at once, {MAX_PAYLOAD_BYTES:,} are allowed"
+        )
 
 
 def _to_turn_message(item: object) -> TurnMessage:

@@ -21,7 +21,12 @@ from agent_context._actor.config import ActorConfig
 from agent_context._actor.model_client import ModelClient
 from agent_context._actor.prompt_cache_tracker import PromptCacheTracker
 from agent_context._actor.replay import encode_completion
-from agent_context._actor.state import ActorState, TurnMessage, to_turn_messages
+from agent_context._actor.state import (
+    ActorState,
+    TurnMessage,
+    check_total_size,
+    to_turn_messages,
+)
 from agent_context._actor.turn import (
     CompressionReady,
     RoundFinished,
@@ -167,6 +172,7 @@ class TurnQueue:
             raise InvalidOptions("outgoing: it needs a history, behind which it is sent")
         history, outgoing = asked.history, asked.outgoing
         said = self._state.with_unique_ids(to_turn_messages(asked.messages))
+        check_total_size(said)
         request = TurnRequest(
             options=options,
             messages=said,

@@ -20,11 +20,15 @@ logger = logging.getLogger(__name__)
 E = TypeVar("E")
 
 CAPACITY: Final = 10_000
+MAX_STUCK: Final = 1024
+"""Callbacks that may be stuck at once in a process while the others go on."""
+
 BATCH: Final = 64
 """Events a subscriber gets before others have their turn."""
 
+# A callback that does not return takes a thread. Past the cap, nobody would hear anything.
 subscriber_executor = ForkLocal(
-    lambda: ElasticExecutor("agent-context-events", size=2, keep=2, cap=32)
+    lambda: ElasticExecutor("agent-context-events", size=2, keep=2, cap=MAX_STUCK)
 )
 
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from threading import Lock, Thread, local
@@ -53,6 +54,7 @@ class ElasticExecutor:
 
     A worker that waits in `blocking_section()`, or has run one job for `patience` seconds, does
     not count: another takes its place, up to `cap` threads. Up to `keep` stay when it comes back.
+    A thread that the system refuses is tried again: while jobs wait, and with the next job.
     """
 
     def __init__(
@@ -67,8 +69,11 @@ class ElasticExecutor:
         self._threads: set[_Worker] = set()
         self._lent = 0
         self._numbers = count(1)
+        self._watcher: Thread | None = None
         self._watching = False
         self._watch_wanted = Lock()
+        self._watch_wanted.acquire()
+        self._full = False
 
     def submit(self, job: Task) -> None:
         """Run `job` after those submitted before; what it raises is logged."""
@@ -88,22 +93,30 @@ class ElasticExecutor:
         with self._lock:
             if self._watching:
                 return
-            self._watching = True
-            if not self._threads:
-                self._open()
-            self._watch_wanted.release()
-
-    def _open(self) -> None:
-        self._watch_wanted.acquire()
-        Thread(target=self._keep_watch, name=f"{self._name}-watch", daemon=True).start()
-        self._fill()
+            if self._watcher is None:
+                self._watcher = self._start(self._keep_watch, f"{self._name}-watch")
+            self._fill()
+            if self._watcher is not None:
+                self._watching = True
+                self._watch_wanted.release()
 
     def _fill(self) -> None:
         while len(self._threads) - self._lent < self._size and len(self._threads) < self._cap:
             worker = _Worker()
             self._threads.add(worker)
             name = f"{self._name}-{next(self._numbers)}"
-            Thread(target=self._work, args=(worker,), name=name, daemon=True).start()
+            if self._start(partial(self._work, worker), name) is None:
+                self._threads.remove(worker)
+                return
+
+    def _start(self, target: Callable[[], None], name: str) -> Thread | None:
+        thread = Thread(target=target, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            logger.warning("%s could not be started, and is tried again: %s", name, error)
+            return None
+        return thread
 
     def _work(self, worker: _Worker) -> None:
         _thread.blocking = lambda: self._blocking_section(worker)
@@ -144,6 +157,15 @@ class ElasticExecutor:
                 worker.lent = True
                 self._lent += 1
                 self._fill()
+                self._warn_if_full()
+
+    def _warn_if_full(self) -> None:
+        full = self._lent >= self._cap
+        if full and not self._full:
+            logger.warning(
+                "%s: all %d threads are stuck, so further jobs wait", self._name, self._cap
+            )
+        self._full = full
 
     def _reclaim_slot(self, worker: _Worker) -> None:
         with self._lock:
@@ -161,6 +183,8 @@ class ElasticExecutor:
             time.sleep(self._patience)
             for worker in self._stuck():
                 self._yield_slot(worker)
+            with self._lock:
+                self._fill()
         self._watching = False
         if self._busy():
             self._watch()

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from queue import Full
-from threading import TIMEOUT_MAX, Lock, RLock, Thread
+from threading import TIMEOUT_MAX, Lock, RLock, Thread, local
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
@@ -27,6 +28,20 @@ _PENDING: Final = 0
 _PROMISED: Final = 1
 _DONE: Final = 2
 _GIVEN_UP: Final = 3
+
+MAX_NESTED: Final = 16
+"""Callbacks inside one another, past which they wait: a chain of replies may have any length."""
+
+
+class _Nesting(local):
+    """The callbacks a thread is inside of, and those that it calls when it is out of them."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.waiting: deque[Callable[[], None]] = deque()
+
+
+_nesting = _Nesting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +72,10 @@ class _Hook:
 class Reply(Future[T]):
     """A future with callbacks, whose `await` does not block the loop.
 
-    Callbacks run in the thread that settles the reply, in the order they were added. A reply with
-    a get hook (`map`, `filter`, `join`, `reduce`) stays lazy; when a callback or an `await` asks
-    for it, a thread of its own computes it.
+    Callbacks run in the thread that settles the reply, in the order they were added; those that
+    settle replies whose callbacks settle others may form a chain of any length. A reply with a get
+    hook (`map`, `filter`, `join`, `reduce`) stays lazy; when a callback or an `await` asks for it,
+    a thread of its own computes it.
     """
 
     __slots__ = ("_callbacks", "_failure", "_hook", "_lock", "_state", "_value")
@@ -134,7 +150,7 @@ class Reply(Future[T]):
         if not waiting:
             self._call(callback)
         elif self._hook is not None and not computing:
-            Thread(target=self._compute_for_callbacks, daemon=True).start()
+            self._compute_beside()
 
     def __await__(self) -> Generator[Any, None, T]:
         if self._state < _DONE:
@@ -188,6 +204,13 @@ class Reply(Future[T]):
         finally:
             hook.lock.release()
 
+    def _compute_beside(self) -> None:
+        try:
+            Thread(target=self._compute_for_callbacks, daemon=True).start()
+        except RuntimeError as error:
+            # Out of threads: whoever waits for a callback is told so.
+            self._finish(None, (error, error.__traceback__))
+
     def _compute_for_callbacks(self) -> None:
         try:
             self.get()
@@ -231,11 +254,19 @@ class Reply(Future[T]):
         return True
 
     def _call(self, callback: "Callable[[Reply[T]], object]") -> None:
+        if _nesting.depth >= MAX_NESTED:
+            _nesting.waiting.append(lambda: self._call(callback))
+            return
+        _nesting.depth += 1
         try:
             callback(self)
         except BaseException:
             # It would otherwise end the actor whose thread settles this reply.
             logger.exception("A done callback failed")
+        finally:
+            _nesting.depth -= 1
+        while not _nesting.depth and _nesting.waiting:
+            _call_next()
 
     def _outcome(self) -> T:
         if self._failure is not None:
@@ -243,6 +274,16 @@ class Reply(Future[T]):
             # Raising adds frames: each `get` begins again from those of the failure.
             raise error.with_traceback(traceback)
         return cast("T", self._value)
+
+
+def _call_next() -> None:
+    call = _nesting.waiting.popleft()
+    # One deep, so that the loop that calls this stays the only one.
+    _nesting.depth += 1
+    try:
+        call()
+    finally:
+        _nesting.depth -= 1
 
 
 def _release(arrived: "asyncio.Future[None]") -> None:

@@ -71,7 +71,7 @@ class _StepState:
 
 
 # A strategy of a program may take long: that is no matter of the other conversations.
-_workers = ForkLocal(lambda: ElasticExecutor("agent-context-strategies", size=2, keep=2, cap=64))
+_workers = ForkLocal(lambda: ElasticExecutor("agent-context-strategies", size=2, keep=2, cap=1024))
 
 
 async def plan_step(step: Strategy, view: PlanningView) -> CompressionPlan | None:

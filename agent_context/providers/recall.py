@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from agent_context.errors import ToolError, UsageError
@@ -76,7 +77,7 @@ class RecallProvider(ContextProvider):
         del agent, state
         past = await self._search_for(session)
         context.extend_instructions(self, _INSTRUCTIONS)
-        context.extend_tools(self, [_recall(past, session)])
+        context.extend_tools(self, [_recall_tool()(past, session)])
 
     async def _search_for(self, session: AgentSession) -> HistorySearch:
         conversation, past = self._pasts.get(session, (None, None))
@@ -103,28 +104,41 @@ async def _search_of_conversation(conversation: ContextRef | None) -> HistorySea
     return durable
 
 
-def _recall(past: HistorySearch, session: AgentSession) -> FunctionTool:
-    async def recall(query: str, limit: int = 5) -> str:
-        """Search everything that was said in this conversation, also what you don't see any more.
+@cache
+def _recall_tool() -> Callable[[HistorySearch, AgentSession], FunctionTool]:
+    """Makes the tool for a session. Its schema is made once, and not in each run."""
 
-        Args:
-            query: Words that should be in what was said.
-            limit: How many messages to show.
-        """
-        if not query_words(query):
-            raise ToolError("query: it has no words; what should be found?")
-        wanted = min(max(limit, 1), _MOST)
-        seen = {(said.id, said.text) for said in await session.get_messages()}
-        # Some of what is found is left out.
-        found = await _find(past, query, wanted + len(seen) + _MOST)
-        hidden = [
-            each
-            for each in found
-            if (each.message.id, each.message.text) not in seen and not _is_own(each.message)
-        ]
-        return _format(hidden[:wanted], query)
+    class Recall:
+        def __init__(self, past: HistorySearch, session: AgentSession) -> None:
+            self._past = past
+            self._session = session
 
-    return tool(recall)
+        @tool
+        async def recall(self, query: str, limit: int = 5) -> str:
+            """Search everything that was said in this conversation, also what you can't see now.
+
+            Args:
+                query: Words that should be in what was said.
+                limit: How many messages to show.
+            """
+            return await _search(self._past, self._session, query, limit)
+
+    return lambda past, session: Recall(past, session).recall
+
+
+async def _search(past: HistorySearch, session: AgentSession, query: str, limit: int) -> str:
+    if not query_words(query):
+        raise ToolError("query: it has no words; what should be found?")
+    wanted = min(max(limit, 1), _MOST)
+    seen = {(said.id, said.text) for said in await session.get_messages()}
+    # Some of what is found is left out.
+    found = await _find(past, query, wanted + len(seen) + _MOST)
+    hidden = [
+        each
+        for each in found
+        if (each.message.id, each.message.text) not in seen and not _is_own(each.message)
+    ]
+    return _format(hidden[:wanted], query)
 
 
 def _is_own(message: Message) -> bool:

@@ -35,6 +35,8 @@ from agent_context.stores.store import (
 )
 from agent_context.stores.write_check import (
     WriteStatus,
+    check_attachment,
+    check_snapshot,
     check_text,
     check_write,
     deleted_conversation,
@@ -129,6 +131,7 @@ class MemoryStore(Store):
             return [self._write(write) for write in batch]
 
     def save_snapshot(self, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
+        check_snapshot(conversation_id, snapshot)
         with self._conversations():
             kept = self._alive(conversation_id)
             if kept is None or kept.epoch != epoch:
@@ -183,7 +186,7 @@ class MemoryStore(Store):
             self._known(conversation_id).metadata = encoded
 
     def put_attachment(self, conversation_id: str, name: str, payload: bytes | None) -> None:
-        check_text("attachment", name)
+        check_attachment(name, payload)
         with self._conversations():
             attachments = self._known(conversation_id).attachments
             if payload is None:

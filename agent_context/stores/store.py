@@ -162,11 +162,11 @@ class Store(ABC):
 
         The answer says for each what it was refused for: `Fenced` if `epoch` is over or the
         entries don't follow on `head`, a bare `StoreError` if a key is used already or something
-        in it can't be kept. What is refused does not hurt the others. A write that is kept already
-        (same epoch, numbers and contents, after a lost connection) counts as kept, as does a draft
-        whose time is over: the same epoch has written on. There are no two writes of one
-        conversation in a batch whose entries don't follow one another. Raises if nothing at all
-        was kept.
+        in it can't be kept, `StoreUnavailable` if it can't be kept now and may be tried again.
+        What is refused does not hurt the others. A write that is kept already (same epoch, numbers
+        and contents, after a lost connection) counts as kept, as does a draft whose time is over:
+        the same epoch has written on. There are no two writes of one conversation in a batch whose
+        entries don't follow one another. Raises if nothing at all was kept.
         """
 
     @abstractmethod

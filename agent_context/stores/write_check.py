@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -15,10 +15,14 @@ from agent_context.errors import (
     StoreError,
     UnknownConversation,
 )
-from agent_context.stores.store import Entry, ForkOrigin, Write
+from agent_context.stores.store import Entry, ForkOrigin, Snapshot, Write
 
 __all__ = [
+    "MAX_NAME_BYTES",
+    "MAX_PAYLOAD_BYTES",
     "WriteStatus",
+    "check_attachment",
+    "check_snapshot",
     "check_text",
     "check_write",
     "deleted_conversation",
@@ -29,6 +33,20 @@ __all__ = [
     "state_unavailable",
     "unknown_conversation",
 ]
+
+MAX_NAME_BYTES: Final = 1024
+"""UTF-8 bytes of an id, a key or the name of an attachment: two of them fit PostgreSQL's index."""
+MAX_PAYLOAD_BYTES: Final = 64 << 20
+"""Bytes of one entry or attachment: one of these delays other conversations by a second."""
+MAX_DRAFT_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
+"""A draft holds what was asked and what is answered."""
+MAX_SNAPSHOT_BYTES: Final = 512 << 20
+"""PostgreSQL takes half of the gigabyte that a message of its protocol may have."""
+
+_MARK_BYTES: Final = 64
+"""Room for what is put in front of a key to mark it."""
+_SHOWN: Final = 80
+"""Characters of a name that an error shows."""
 
 
 class WriteStatus(Enum):
@@ -87,10 +105,23 @@ def state_unavailable(point: ForkOrigin) -> UnknownConversation:
 
 
 def check_text(what: str, value: str) -> str:
-    """The value, if every store can keep it. Raises `InvalidOptions`."""
-    if error := _unkeepable(value):
-        raise InvalidOptions(f"{what} {value!r}: {error}")
+    """The value, if every store can keep it as a name. Raises `InvalidOptions`."""
+    if error := _unkeepable(value, MAX_NAME_BYTES):
+        raise InvalidOptions(f"{what} {_shorten(value)}: {error}")
     return value
+
+
+def check_attachment(name: str, payload: bytes | None) -> None:
+    """Refuse an attachment that a store can't keep. Raises `InvalidOptions`."""
+    check_text("attachment", name)
+    if payload is not None and (error := _too_large(payload)):
+        raise InvalidOptions(f"attachment {name!r}: {error}")
+
+
+def check_snapshot(conversation_id: str, snapshot: Snapshot) -> None:
+    """Refuse a snapshot that a store can't keep. Raises `StoreError`."""
+    if error := _too_large(snapshot.payload, MAX_SNAPSHOT_BYTES):
+        raise StoreError(f"conversation {conversation_id}: its snapshot: {error}")
 
 
 def searchable_or_empty(text: str) -> str:
@@ -101,31 +132,50 @@ def searchable_or_empty(text: str) -> str:
 def encode_metadata(metadata: Mapping[str, Any]) -> bytes:
     """The metadata as JSON. Raises `InvalidOptions`."""
     try:
-        return orjson.dumps(dict(metadata))
+        encoded = orjson.dumps(dict(metadata))
     except TypeError as error:
         raise InvalidOptions(f"metadata: not a JSON object: {error}") from error
+    if too_large := _too_large(encoded):
+        raise InvalidOptions(f"metadata: {too_large}")
+    return encoded
 
 
 def _unwritable(write: Write) -> StoreError | None:
     for entry in write.entries:
         if error := _entry_unkeepable(entry):
             return StoreError(f"{_describe(write)}: entry {entry.seq}: {error}")
+    if isinstance(write.draft, bytes) and (error := _too_large(write.draft, MAX_DRAFT_BYTES)):
+        return StoreError(f"{_describe(write)}: its draft: {error}")
     return None
 
 
 def _entry_unkeepable(entry: Entry) -> str | None:
     texts: Sequence[str] = (entry.kind,) if entry.key is None else (entry.kind, entry.key)
-    return next(filter(None, map(_unkeepable, texts)), None)
+    errors = (_unkeepable(text, MAX_NAME_BYTES + _MARK_BYTES) for text in texts)
+    return next(filter(None, errors), None) or _too_large(entry.payload)
 
 
-def _unkeepable(text: str) -> str | None:
+def _unkeepable(text: str, limit: int | None = None) -> str | None:
     if not text or "\0" in text:
         return "an empty text, or one with a NUL, can't be kept"
     try:
-        text.encode()
+        size = len(text.encode())
     except UnicodeEncodeError as error:
         return f"not Unicode text: {error.reason} at {error.start}"
+    if limit is not None and size > limit:
+        return f"{size:,} bytes are too long, {limit:,} are allowed"
     return None
+
+
+def _too_large(payload: bytes, limit: int | None = None) -> str | None:
+    limit = MAX_PAYLOAD_BYTES if limit is None else limit
+    if len(payload) <= limit:
+        return None
+    return f"{len(payload):,} bytes are too many, {limit:,} are allowed"
+
+
+def _shorten(value: str) -> str:
+    return repr(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!r}…"
 
 
 def _describe(write: Write) -> str:

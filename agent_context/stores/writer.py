@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import ClassVar, Final, ParamSpec, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from agent_context._runtime import Failure, Reply
 from agent_context._runtime.executor import ElasticExecutor
@@ -81,8 +81,8 @@ class StoreExecutor:
         with self._guard:
             if self._closed:
                 waiting.reply.set(Failure(StoreUnavailable("the access to the store is closed")))
-            else:
-                self._writer.put(waiting)
+            elif not self._writer.put(waiting):
+                waiting.reply.set(Failure(StoreUnavailable("no thread could be started to write")))
         return waiting.reply
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Reply[T]:
@@ -130,6 +130,15 @@ class _Failure(Struct, frozen=True):
     error: BaseException
 
 
+class _Locked(Struct):
+    """Writes of one conversation that can't be written, while those of others can."""
+
+    since: float
+    pause: float = FIRST_PAUSE
+    due: float = float("inf")
+    waiting: list[_PendingWrite] = field(default_factory=list[_PendingWrite])
+
+
 class GroupCommitWriter:
     """The queue, and the thread that empties it; started with the first write."""
 
@@ -140,6 +149,7 @@ class GroupCommitWriter:
         self._started = False
         self._stopping = False
         self._batch: list[_PendingWrite] = []
+        self._locked: dict[str, _Locked] = {}
         self._failures: dict[str, _Failure] = {}
         self._down_since: float | None = None
         self._pause = FIRST_PAUSE
@@ -147,12 +157,16 @@ class GroupCommitWriter:
         self._luck = random.Random()
         self.ended = Event()
 
-    def put(self, waiting: _PendingWrite) -> None:
-        """Called under the lock of the access."""
-        self._queue.put(waiting)
+    def put(self, waiting: _PendingWrite) -> bool:
+        """Called under the lock of the access. False if the thread can't be started now."""
         if not self._started:
+            try:
+                Thread(target=self._run, name="agent-context-store-write", daemon=True).start()
+            except RuntimeError:
+                return False
             self._started = True
-            Thread(target=self._run, name="agent-context-store-write", daemon=True).start()
+        self._queue.put(waiting)
+        return True
 
     def stop(self) -> None:
         """End when what waits is written. A finalizer may call it anywhere."""
@@ -168,13 +182,16 @@ class GroupCommitWriter:
 
     def _gather(self) -> bool:
         """Take what waits, and wait if nothing does; False at the end."""
-        if not self._batch and not self._stopping:
-            self._take(self._queue.get())
+        self._take_locked()
+        waits = any(locked.waiting for locked in self._locked.values())
+        if not self._batch and (waits or not self._stopping):
+            with suppress(Empty):
+                self._take(self._queue.get(timeout=self._until_due()))
         size = sum(waiting.size() for waiting in self._batch)
         with suppress(Empty):
             while len(self._batch) < WRITES and size < BYTES:
                 size += self._take(self._queue.get_nowait())
-        return bool(self._batch) or not self._stopping
+        return bool(self._batch) or waits or not self._stopping
 
     def _take(self, waiting: _PendingWrite | None) -> int:
         if waiting is None:
@@ -183,8 +200,26 @@ class GroupCommitWriter:
         if failure := self._failure(waiting.write):
             waiting.reply.set(Failure(failure.error))
             return 0
+        locked = self._locked.get(waiting.write.conversation_id)
+        if locked is not None and locked.waiting:
+            locked.waiting.append(waiting)
+            return 0
         self._batch.append(waiting)
         return waiting.size()
+
+    def _take_locked(self) -> None:
+        """Take those again that could not be written alone and have paused."""
+        now = time.monotonic()
+        for locked in self._locked.values():
+            if locked.due <= now:
+                locked.due = float("inf")
+                waiting, locked.waiting = locked.waiting, []
+                self._batch += waiting
+
+    def _until_due(self) -> float | None:
+        """Seconds until then; None if there are none."""
+        due = min((locked.due for locked in self._locked.values()), default=float("inf"))
+        return None if due == float("inf") else max(0.0, due - time.monotonic())
 
     def _commit(self) -> None:
         batch, self._batch = self._batch, []
@@ -217,9 +252,24 @@ class GroupCommitWriter:
     ) -> None:
         for waiting, error in zip(batch, answers, strict=True):
             if error is None:
+                self._locked.pop(waiting.write.conversation_id, None)
                 waiting.reply.set(None)
+            elif isinstance(error, StoreUnavailable):
+                self._wait_alone(waiting, error)
             else:
                 self._fail(waiting, error)
+
+    def _wait_alone(self, waiting: _PendingWrite, error: StoreUnavailable) -> None:
+        """Keep one that alone can't be written now for after a pause, unless it waits too long."""
+        name, now = waiting.write.conversation_id, time.monotonic()
+        locked = self._locked.setdefault(name, _Locked(now))
+        if now - locked.since >= self._patience or self._failure(waiting.write):
+            self._fail(waiting, error)
+            return
+        if not locked.waiting:
+            locked.due = now + locked.pause * self._luck.uniform(0.5, 1.0)
+            locked.pause = min(2 * locked.pause, LONGEST_PAUSE)
+        locked.waiting.append(waiting)
 
     def _wait_out(self, batch: Sequence[_PendingWrite], error: StoreUnavailable) -> None:
         """Give up on those that have waited too long, and keep the others for after a pause."""
@@ -236,6 +286,7 @@ class GroupCommitWriter:
 
     def _fail(self, waiting: _PendingWrite, error: BaseException) -> None:
         write = waiting.write
+        self._locked.pop(write.conversation_id, None)
         failure = self._failure(write) or _Failure(write.epoch, error)
         self._failures[write.conversation_id] = failure
         waiting.reply.set(Failure(failure.error))

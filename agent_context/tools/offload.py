@@ -43,7 +43,7 @@ def retrieve_exception(task: asyncio.Task[Any]) -> None:
 
 # A call that takes long lends its place, so that quick ones do not wait for slow ones. Past the cap
 # calls wait, and may run out of time: it bounds what tools that never end can take.
-_workers = ForkLocal(lambda: ElasticExecutor("agent-context-tools", size=8, keep=8, cap=64))
+_workers = ForkLocal(lambda: ElasticExecutor("agent-context-tools", size=8, keep=8, cap=1024))
 
 
 async def in_thread(

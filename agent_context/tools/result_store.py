@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, Protocol
 
 from agent_context.errors import ToolError
@@ -99,21 +100,32 @@ async def _keep_text(text: str, call_id: str, keeper: ToolResultStore) -> str:
 
 
 def make_read_result_tool(keeper: ToolResultStore, page: int) -> FunctionTool:
-    """The tool that shows what was left out of a result."""
+    """The tool that shows what was left out of a result, at most `page` characters at once."""
+    return _reader_of(page)(keeper)
 
-    async def read(id: str, offset: int = 0, limit: int = page) -> str:
-        """Read more of a tool result that was too long to be shown whole.
 
-        Args:
-            id: The id that the shortened result names.
-            offset: The first character to show, counted from 0.
-            limit: How many characters to show.
-        """
-        text = await keeper.fetch(id)
-        if text is None:
-            raise ToolError(f"No result is kept under the id {id!r}.")
-        start = min(max(offset, 0), len(text))
-        end = min(start + max(1, min(limit, page)), len(text))
-        return f"{text[start:end]}\n[characters {start} to {end} of {len(text)}]"
+@lru_cache(maxsize=64)
+def _reader_of(page: int) -> Callable[[ToolResultStore], FunctionTool]:
+    """Makes the tool for a store. Its schema is made once for a page size, and not in each run."""
 
-    return tool(read, name=READ_RESULT_TOOL, max_result=page + 100)
+    class Reader:
+        def __init__(self, keeper: ToolResultStore) -> None:
+            self._keeper = keeper
+
+        @tool(name=READ_RESULT_TOOL, max_result=page + 100)
+        async def read(self, id: str, offset: int = 0, limit: int = page) -> str:
+            """Read more of a tool result that was too long to be shown whole.
+
+            Args:
+                id: The id that the shortened result names.
+                offset: The first character to show, counted from 0.
+                limit: How many characters to show.
+            """
+            text = await self._keeper.fetch(id)
+            if text is None:
+                raise ToolError(f"No result is kept under the id {id!r}.")
+            start = min(max(offset, 0), len(text))
+            end = min(start + max(1, min(limit, page)), len(text))
+            return f"{text[start:end]}\n[characters {start} to {end} of {len(text)}]"
+
+    return lambda keeper: Reader(keeper).read

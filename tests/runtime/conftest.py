@@ -1,5 +1,6 @@
 from collections.abc import Iterator
-from threading import Event
+from itertools import count
+from threading import Event, Thread
 
 import pytest
 from pykka import Actor, ActorRef, ActorRegistry
@@ -18,6 +19,18 @@ class Gate:
     def pass_through(self) -> None:
         self.entered.set()
         wait_for(self.opened)
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch, times: float = float("inf")) -> None:
+    """Start no more threads, as a system at its limit does; after so many tries it starts them."""
+    start, tries = Thread.start, count(1)
+
+    def refuse(thread: Thread) -> None:
+        if next(tries) <= times:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", refuse)
 
 
 class Recorder(Actor):

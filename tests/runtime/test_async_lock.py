@@ -43,6 +43,23 @@ async def test_who_is_cancelled_while_waiting_holds_up_nobody() -> None:
     assert not fifo.busy
 
 
+async def test_any_number_may_be_cancelled_while_waiting() -> None:
+    fifo = FairAsyncLock()
+    leave = await fifo.acquire()
+    waiting = [asyncio.create_task(fifo.acquire()) for _ in range(5000)]
+    last = asyncio.create_task(fifo.acquire())
+    await asyncio.sleep(0)
+
+    for each in waiting:
+        each.cancel()
+    await asyncio.wait(waiting)
+    leave()
+
+    async with asyncio.timeout(WAIT):
+        (await last)()
+    assert not fifo.busy
+
+
 async def test_leaving_twice_lets_in_one() -> None:
     fifo = FairAsyncLock()
     leave = await fifo.acquire()

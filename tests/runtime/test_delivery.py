@@ -159,7 +159,7 @@ def test_a_callback_runs_inside_its_key() -> None:
 
 
 def test_stuck_subscribers_do_not_hold_up_the_others() -> None:
-    gates = [Gate() for _ in range(10)]
+    gates = [Gate() for _ in range(100)]
     deliveries = [stuck(gate) for gate in gates]
     quick: SubscriberQueue[int] = SubscriberQueue(int)
 

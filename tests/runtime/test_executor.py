@@ -6,14 +6,20 @@ import pytest
 
 from agent_context._runtime import Reply
 from agent_context._runtime.executor import ElasticExecutor
-from tests.runtime.conftest import Gate
-from tests.support.waiting import WAIT, wait_for
+from tests.runtime.conftest import Gate, refuse_threads
+from tests.support.waiting import WAIT, wait_for, wait_until
 
 
 def run(workers: ElasticExecutor) -> bool:
     done = Event()
     workers.submit(done.set)
     return done.wait(WAIT)
+
+
+def run_soon(workers: ElasticExecutor) -> bool:
+    done = Event()
+    workers.submit(done.set)
+    return done.wait(1)
 
 
 def test_no_thread_is_started_before_the_first_job() -> None:
@@ -100,3 +106,45 @@ def test_an_idle_worker_does_not_keep_its_last_job_alive() -> None:
 
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+def test_a_thread_that_fails_to_start_is_started_with_a_later_job(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = ElasticExecutor("test", size=2, keep=2, cap=4)
+    first = Event()
+    refuse_threads(monkeypatch, times)
+
+    workers.submit(first.set)
+
+    assert any(run_soon(workers) for _ in range(times + 1))
+    wait_for(first)
+
+
+def test_a_replacement_that_fails_to_start_is_tried_again_while_jobs_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = ElasticExecutor("test", size=1, keep=1, cap=2, patience=0.001)
+    gate = Gate()
+    assert run(workers)
+    refuse_threads(monkeypatch, 3)
+    workers.submit(gate.pass_through)
+
+    assert run(workers)
+
+    gate.opened.set()
+
+
+def test_it_is_logged_once_that_all_threads_are_stuck(caplog: pytest.LogCaptureFixture) -> None:
+    workers = ElasticExecutor("test", size=1, keep=1, cap=2, patience=0.001)
+    gates = [Gate() for _ in range(2)]
+    for gate in gates:
+        workers.submit(gate.pass_through)
+
+    wait_until(lambda: "all 2 threads are stuck" in caplog.text)
+
+    for gate in gates:
+        gate.opened.set()
+    assert run(workers)
+    assert caplog.text.count("are stuck") == 1

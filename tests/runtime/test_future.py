@@ -4,13 +4,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
 import pykka
 import pytest
 
 from agent_context._runtime import Deferred, Failure, Reply
-from tests.runtime.conftest import Gate
+from tests.runtime.conftest import Gate, refuse_threads
 from tests.support.waiting import WAIT, wait_for
 
 
@@ -181,6 +181,74 @@ def test_callbacks_are_called_in_order_even_if_one_raises(caplog: pytest.LogCapt
 
     assert calls == [1, 2]
     assert "SystemExit: broken" in caplog.text
+
+
+def note_and_settle(
+    order: list[int], number: int, following: Reply[int]
+) -> Callable[[Reply[int]], None]:
+    def call(_: Reply[int]) -> None:
+        order.append(number)
+        following.set(3)
+
+    return call
+
+
+@pytest.mark.parametrize("length", [200, 20_000])
+def test_replies_that_settle_one_another_may_form_a_chain_of_any_length(length: int) -> None:
+    first: Reply[int] = Reply()
+    order: list[int] = []
+    last = first
+    for number in range(length):
+        following: Reply[int] = Reply()
+        last.add_done_callback(note_and_settle(order, number, following))
+        last = following
+
+    first.set(3)
+
+    assert last.get(timeout=0) == 3
+    assert order == [*range(length)]
+
+
+def test_replies_promised_one_after_the_other_may_form_a_chain_of_any_length() -> None:
+    first: Reply[int] = Reply()
+    last = first
+    for _ in range(5000):
+        following: Reply[int] = Reply()
+        following.set(Deferred(last))
+        last = following
+
+    first.set(3)
+
+    assert last.get(timeout=0) == 3
+
+
+def test_a_callback_may_add_another_to_a_settled_reply_without_end() -> None:
+    reply: Reply[None] = Reply()
+    reply.set(None)
+    calls: list[int] = []
+
+    def again(settled: Reply[None]) -> None:
+        calls.append(1)
+        if len(calls) < 5000:
+            settled.add_done_callback(again)
+
+    reply.add_done_callback(again)
+
+    assert len(calls) == 5000
+
+
+def test_a_mapped_reply_without_a_thread_to_compute_it_tells_its_callbacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reply: Reply[int] = Reply()
+    reply.set(1)
+    mapped = cast("Reply[int]", reply.map(abs))
+    told: list[BaseException | None] = []
+    refuse_threads(monkeypatch)
+
+    mapped.add_done_callback(lambda settled: told.append(settled.error()))
+
+    assert "can't start" in str(told[0])
 
 
 def test_a_callback_on_a_mapped_reply_is_called_without_a_get() -> None:

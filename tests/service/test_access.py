@@ -158,8 +158,8 @@ def test_a_body_past_the_bound_is_refused_announced_or_not(serve: Serve) -> None
 
 
 def test_turns_past_a_bound_are_told_to_come_back(serve: Serve) -> None:
-    hold = Hold()
-    service = serve([hold, *"abcdef"], bounds=Bounds(turns_per_conversation=2, turns=3))
+    hold, other = Hold(), Hold()
+    service = serve([hold, other, *"abcdef"], bounds=Bounds(turns_per_conversation=2, turns=3))
     for name in "st":
         service.session(id=name)
     go = {"text": "Go", "background": True}
@@ -169,8 +169,10 @@ def test_turns_past_a_bound_are_told_to_come_back(serve: Serve) -> None:
 
     of_one = service.post("/v1/sessions/s/send", go)
     third = service.post("/v1/sessions/t/send", go)
+    wait_for(other.entered)
     of_all = service.post("/v1/sessions/t/send", go)
     hold.release()
+    other.release()
 
     assert (of_one.status_code, of_one.json()["error"]["code"]) == (429, "too_many_requests")
     assert third.status_code == 202

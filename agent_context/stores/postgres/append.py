@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import psycopg
 
-from agent_context.errors import StoreError
+from agent_context.errors import StoreError, StoreUnavailable
 from agent_context.stores.postgres.connection_pool import (
     Connection,
     ConnectionPool,
     Params,
     fetch_one,
 )
-from agent_context.stores.postgres.errors import translate_error
+from agent_context.stores.postgres.errors import CONFLICTS, translate_error
 from agent_context.stores.store import KEEP_DRAFT, Entry, Unchanged, Write
 from agent_context.stores.write_check import (
     WriteStatus,
@@ -29,15 +29,20 @@ _Answers: TypeAlias = list[StoreError | None]
 
 # A statement by itself: whoever is stopped while it runs leaves no lock behind.
 _WRITE: Final = """
-with moved as (
+with asked as (
+    select * from unnest(
+        %(ids)s::text[], %(epochs)s::bigint[], %(heads)s::bigint[], %(lasts)s::bigint[],
+        %(redrafts)s::boolean[], %(drafts)b::bytea[]
+    ) as x (id, epoch, head, last, redraft, draft)
+), free as (
+    select id from {s}.conversation where id in (select id from asked)
+    for no key update skip locked
+), moved as (
     update {s}.conversation c
     set head = x.last,
         draft = case when x.redraft then x.draft else c.draft end,
         updated_at = extract(epoch from clock_timestamp())
-    from unnest(
-        %(ids)s::text[], %(epochs)s::bigint[], %(heads)s::bigint[], %(lasts)s::bigint[],
-        %(redrafts)s::boolean[], %(drafts)b::bytea[]
-    ) as x (id, epoch, head, last, redraft, draft)
+    from asked x join free using (id)
     where c.id = x.id and c.epoch = x.epoch and c.head = x.head and not c.deleted
     returning c.id, c.epoch
 ), kept as (
@@ -62,6 +67,13 @@ select seq, kind, payload, at, key from {s}.event
 where conv_id = %(id)s and epoch = %(epoch)s and seq > %(first)s and seq <= %(last)s
 order by seq
 """
+_LIMITS: Final = """
+select set_config('statement_timeout', %(statement)s, true),
+    set_config('lock_timeout', %(lock)s, true)
+"""
+_LOCK_MS: Final = 50
+"""How long one write waits for a row before it is tried again with a later batch."""
+_LEAST_MS: Final = 100
 _MOST: Final = (1 << 20) - 1
 """Entries whose places in one transaction have room in a position."""
 
@@ -102,7 +114,9 @@ def _write(database: ConnectionPool, connection: Connection, batch: Sequence[Wri
     chains, rest = _group(batch)
     try:
         moved = set(fetch_one(connection, database.sql(_WRITE), _params(chains)))
-    except (psycopg.DataError, psycopg.IntegrityError, UnicodeEncodeError):
+    except (psycopg.Error, UnicodeEncodeError) as error:
+        if _is_for_all(connection, error):
+            raise
         moved = set[tuple[object, ...]]()  # one of them is at fault, and none was kept
     for chain in chains:
         if (chain.id, chain.epoch) not in moved:
@@ -111,6 +125,11 @@ def _write(database: ConnectionPool, connection: Connection, batch: Sequence[Wri
     if rest:
         _one_by_one(database, connection, batch, sorted(rest), answers)
     return answers
+
+
+def _is_for_all(connection: Connection, error: Exception) -> bool:
+    """Whether it is no single write's fault: the connection is lost, or a conflict is over."""
+    return connection.closed or getattr(error, "sqlstate", None) in CONFLICTS
 
 
 def _group(batch: Sequence[Write]) -> tuple[Sequence[_WriteGroup], list[int]]:
@@ -143,20 +162,43 @@ def _one_by_one(
     database: ConnectionPool,
     connection: Connection,
     batch: Sequence[Write],
-    places: Iterable[int],
+    places: Sequence[int],
     answers: _Answers,
 ) -> None:
-    used = 0
+    """Keep each or say why not. Raises the server's error if it refused every one."""
+    used, errors, later = 0, list[psycopg.Error](), dict[str, StoreError]()
     with connection.transaction():
+        connection.execute(_LIMITS, _limits(database.timeout, len(places)))
         for place in places:
-            answers[place] = _alone(database, connection, batch[place], used)
-            used += len(batch[place].entries)
+            write = batch[place]
+            answer = later.get(write.conversation_id)
+            if answer is None:
+                answer = _alone(database, connection, write, used, errors)
+            if isinstance(answer, StoreUnavailable):
+                later[write.conversation_id] = answer  # what follows on it can't be kept either
+            answers[place] = answer
+            used += len(write.entries)
+        if None not in answers and len(errors) == len({write.conversation_id for write in batch}):
+            raise errors[0]
+
+
+def _limits(timeout: float, count: int) -> Params:
+    """So that all of them together take hardly longer than one statement may."""
+    most = max(_LEAST_MS, int(timeout * 1000 / count))
+    return {"statement": str(most), "lock": str(min(most, _LOCK_MS))}
 
 
 def _alone(
-    database: ConnectionPool, connection: Connection, write: Write, used: int
+    database: ConnectionPool,
+    connection: Connection,
+    write: Write,
+    used: int,
+    errors: list[psycopg.Error],
 ) -> StoreError | None:
-    """Keep one write or say why not; then what it did is undone."""
+    """Keep one write or say why not; then what it did is undone.
+
+    What the server itself says about it, other than about its data, is added to `errors`.
+    """
     name = f"conversation {write.conversation_id}"
     try:
         with connection.transaction():
@@ -166,12 +208,21 @@ def _alone(
         return StoreError(f"{name}: one of the keys {keys} is used already")
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         return translate_error(error, where=name)
+    except psycopg.Error as error:
+        if _is_for_all(connection, error):
+            raise
+        errors.append(error)
+        return translate_error(error, where=name)
 
 
 def _check(
     database: ConnectionPool, connection: Connection, write: Write, used: int
 ) -> StoreError | None:
-    state = fetch_one(connection, database.sql(_STATE), {"id": write.conversation_id})
+    try:
+        with connection.transaction():
+            state = fetch_one(connection, database.sql(_STATE), {"id": write.conversation_id})
+    except psycopg.errors.LockNotAvailable:
+        return StoreUnavailable(f"conversation {write.conversation_id}: its row is locked")
     if not state:
         return fenced_write(write.conversation_id, write.epoch, None)
     [(epoch, head)] = state

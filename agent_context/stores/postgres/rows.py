@@ -10,7 +10,8 @@ from agent_context.stores.postgres.connection_pool import Connection, Connection
 from agent_context.stores.postgres.queries import load_log
 from agent_context.stores.store import Claim, ForkOrigin, Snapshot
 from agent_context.stores.write_check import (
-    check_text,
+    check_attachment,
+    check_snapshot,
     deleted_conversation,
     encode_metadata,
     fenced_write,
@@ -163,6 +164,7 @@ def save_snapshot(
     database: ConnectionPool, conversation_id: str, epoch: int, snapshot: Snapshot
 ) -> None:
     """As `Store.save_snapshot` says."""
+    check_snapshot(conversation_id, snapshot)
     params = {
         "id": conversation_id,
         "epoch": epoch,
@@ -191,7 +193,7 @@ def put_attachment(
     database: ConnectionPool, conversation_id: str, name: str, payload: bytes | None
 ) -> None:
     """As `Store.attach` says."""
-    check_text("attachment", name)
+    check_attachment(name, payload)
     params = {"id": conversation_id, "name": name, "payload": payload}
 
     if not database.rows(_DETACH if payload is None else _ATTACH, params):

@@ -44,6 +44,8 @@ from agent_context.stores.store import (
     Write,
 )
 from agent_context.stores.write_check import (
+    check_attachment,
+    check_snapshot,
     check_text,
     deleted_conversation,
     encode_metadata,
@@ -113,6 +115,7 @@ class SqliteStore(Store):
                 refused[failure.index] = failure.error
 
     def save_snapshot(self, conversation_id: str, epoch: int, snapshot: Snapshot) -> None:
+        check_snapshot(conversation_id, snapshot)
         with self._file.write_transaction() as connection:
             row = fetch_conversation(connection, conversation_id)
             if row is None or row.deleted or row.epoch != epoch:
@@ -193,7 +196,7 @@ class SqliteStore(Store):
             )
 
     def put_attachment(self, conversation_id: str, name: str, payload: bytes | None) -> None:
-        check_text("attachment", name)
+        check_attachment(name, payload)
         with self._file.write_transaction() as connection:
             row = self._known(connection, conversation_id)
             if payload is None:

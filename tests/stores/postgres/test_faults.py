@@ -15,7 +15,7 @@ from agent_context.stores.writer import StoreExecutor
 from tests.stores.material import texts, write
 from tests.stores.postgres.conftest import OpenStore
 from tests.support.postgres import Admin
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT, wait_until
 
 
 def test_a_session_ended_in_the_middle_of_a_batch_costs_nothing(
@@ -24,7 +24,7 @@ def test_a_session_ended_in_the_middle_of_a_batch_costs_nothing(
     store.claim("a")
     store.claim("b")
     with ThreadPoolExecutor(1) as thread, psycopg.connect(dsn) as other:
-        other.execute(f"select from {schema}.conversation where id = 'b' for update".encode())
+        other.execute(f"lock table {schema}.event in access exclusive mode".encode())
         written = thread.submit(store.write, [write("a", 0, "one"), write("b", 0, "two")])
         wait_until(lambda: bool(waiting(admin, schema)))
         [stuck] = waiting(admin, schema)
@@ -35,6 +35,92 @@ def test_a_session_ended_in_the_middle_of_a_batch_costs_nothing(
 
         assert written.result(20) == [None, None]
     assert (texts(store, "a"), texts(store, "b")) == (["one"], ["two"])
+
+
+def test_a_locked_row_delays_its_own_conversation_alone(
+    dsn: str, store: PostgresStore, schema: str
+) -> None:
+    epochs = {name: store.claim(name).epoch for name in ("a", "b")}
+    access = StoreExecutor(store)
+    with psycopg.connect(dsn) as other:
+        other.execute(f"select from {schema}.conversation where id = 'b' for update".encode())
+        stuck = [access.submit(write("b", head, str(head))) for head in range(3)]
+        for head in range(20):
+            access.submit(write("a", head, str(head), epoch=epochs["a"])).get(timeout=WAIT)
+
+        assert not any(reply.done() for reply in stuck)
+        other.rollback()
+
+    for reply in stuck:
+        reply.get(timeout=WAIT)
+    assert (len(texts(store, "a")), texts(store, "b")) == (20, ["0", "1", "2"])
+
+
+def test_writes_behind_a_locked_row_are_not_fenced(
+    dsn: str, store: PostgresStore, schema: str
+) -> None:
+    store.claim("a")
+    store.claim("b")
+    with psycopg.connect(dsn) as other:
+        other.execute(f"select from {schema}.conversation where id = 'b' for update".encode())
+
+        answers = store.write([write("b", 0, "1"), write("a", 0, "1"), write("b", 1, "2")])
+
+    assert [type(answer) for answer in answers] == [
+        StoreUnavailable,
+        type(None),
+        StoreUnavailable,
+    ]
+
+
+def test_a_row_that_stays_locked_costs_its_own_conversation_alone(
+    dsn: str, store: PostgresStore, schema: str
+) -> None:
+    store.claim("a")
+    store.claim("b")
+    access = StoreExecutor(store, patience=0.1)
+    with psycopg.connect(dsn) as other:
+        other.execute(f"select from {schema}.conversation where id = 'b' for update".encode())
+        stuck = [access.submit(write("b", head, "x")) for head in range(3)]
+
+        for reply in stuck:
+            with pytest.raises(StoreUnavailable, match="locked"):
+                reply.get(timeout=WAIT)
+        access.submit(write("a", 0, "one")).get(timeout=WAIT)
+
+    assert (texts(store, "a"), texts(store, "b")) == (["one"], [])
+
+
+@pytest.mark.parametrize("state", ["54000", "42501", "P0001", "XX000", "53400", "57014"])
+def test_whatever_is_said_of_one_write_does_not_hurt_the_others(
+    state: str, store: PostgresStore, schema: str, admin: Admin
+) -> None:
+    for name in ("a", "b", "c"):
+        store.claim(name)
+    only_b = f"""if new.conv_id = 'b' then
+        raise exception 'not this one' using errcode = '{state}'; end if"""
+
+    with trouble(admin, schema, only_b):
+        answers = store.write([write(name, 0, name) for name in ("a", "b", "c")])
+
+    assert (answers[0], answers[2]) == (None, None)
+    assert isinstance(answers[1], StoreError)
+    assert "not this one" in str(answers[1])
+    assert [texts(store, name) for name in ("a", "b", "c")] == [["a"], [], ["c"]]
+
+
+def test_one_write_that_takes_too_long_does_not_hurt_the_others(
+    open_store: OpenStore, schema: str, admin: Admin
+) -> None:
+    store = open_store(timeout=1.0)
+    for name in ("a", "b", "c"):
+        store.claim(name)
+
+    with trouble(admin, schema, "if new.conv_id = 'b' then perform pg_sleep(60); end if"):
+        answers = store.write([write(name, 0, name) for name in ("a", "b", "c")])
+
+    assert (answers[0], answers[2]) == (None, None)
+    assert isinstance(answers[1], StoreUnavailable)
 
 
 def test_a_stopped_server_loses_nothing_that_was_acknowledged(
