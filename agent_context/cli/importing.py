@@ -99,7 +99,7 @@ def _is_there(host: Host, key: str) -> bool:
 
 def _with_ids(
     conversations: tuple[ImportedConversation, ...], name: str | None, *, branches: bool
-) -> Iterator[tuple[str, ImportedConversation, tuple[Message, ...]]]:
+) -> Iterator[tuple[str, ImportedConversation, Sequence[Message]]]:
     if name is not None and len(conversations) > 1:
         raise InvalidOptions(f"--id names one conversation; the file has {len(conversations)}")
     for each in conversations:
@@ -110,7 +110,7 @@ def _with_ids(
 
 
 def _keep(
-    host: Host, found: list[tuple[str, ImportedConversation, tuple[Message, ...]]]
+    host: Host, found: list[tuple[str, ImportedConversation, Sequence[Message]]]
 ) -> Iterator[_Arrived]:
     with _progress(len(found)) as advance:
         for key, imported, messages in found:
@@ -119,7 +119,7 @@ def _keep(
 
 
 def _store(
-    host: Host, key: str, imported: ImportedConversation, messages: tuple[Message, ...]
+    host: Host, key: str, imported: ImportedConversation, messages: Sequence[Message]
 ) -> _Arrived:
     if _is_there(host, key):
         return _Arrived(key, 0, skipped=True)
