@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import typer
+from pydantic import BaseModel
 
 from agent_context.messages import Message
 
@@ -64,6 +65,6 @@ def shown_text(message: Message) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, Message):
         return value.to_dict()
-    if hasattr(value, "model_dump"):
+    if isinstance(value, BaseModel):
         return value.model_dump()
     raise TypeError(type(value).__name__)
