@@ -6,9 +6,8 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Protocol
 
-import httpx
 import orjson
 import typer
 from msgspec import Struct
@@ -189,15 +188,22 @@ class _Captured(AgentContextError):
     """Ends a request whose body is there."""
 
 
-class _Capture(httpx.AsyncBaseTransport):
-    """Takes what would be sent, and sends nothing."""
+class _Outgoing(Protocol):
+    async def aread(self) -> bytes: ...
+
+
+class _Capture:
+    """A backend's `transport` that takes what would be sent, and sends nothing."""
 
     def __init__(self) -> None:
         self.body: bytes | None = None
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: _Outgoing) -> NoReturn:
         self.body = await request.aread()
         raise _Captured("what would be sent is known")
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
 
 
 def _capturing(vendor: str, taken: _Capture) -> Choice:
