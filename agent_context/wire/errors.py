@@ -208,7 +208,8 @@ _STATUS: dict[int, _Classification] = {
     405: _PROTOCOL,
     408: _LOST,
     409: _BUSY,
-    413: _FULL,
+    # Bytes, and not tokens: a proxy's bound, as a rule, that a shorter history need not meet.
+    413: _HISTORY,
     422: _PARAMETER,
     429: _RATE,
     434: _AUTH,
@@ -275,8 +276,9 @@ def error_from_response(
     said = _parse_payload(body, status)
     verdict = _classify(said, status)
     wait = _retry_after(lower)
+    hint = _TOO_MANY_BYTES if (status, verdict) == (413, _HISTORY) else ""
     return BackendError(
-        f"{vendor} answered {status}: {said.message}",
+        f"{vendor} answered {status}: {said.message}{hint}",
         kind=verdict.kind,
         vendor=vendor,
         status=status,
@@ -287,6 +289,11 @@ def error_from_response(
         **_sizes(said, verdict),
     )
 
+
+_TOO_MANY_BYTES = (
+    "; the request has more bytes than the server, or a proxy before it, takes: send smaller images"
+    " or files, or their addresses"
+)
 
 _SHOULD_RETRY = {"true": True, "false": False}
 

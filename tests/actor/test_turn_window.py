@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import httpx
 import pytest
 
 from agent_context import (
+    AgentContext,
     BackendError,
     Completion,
     ErrorKind,
@@ -30,9 +32,11 @@ from agent_context import (
 from agent_context.backend import Request
 from agent_context.compression import EvictToolResults, Pipeline, Strategy, default_strategy
 from agent_context.errors import ContextFull
+from agent_context.messages import ImagePart
 from agent_context.models import ModelFacts
 from agent_context.protocol import CacheReport, Compressed
 from agent_context.tools.loop import ToolRound
+from agent_context_backends.openai import OpenAIBackend
 from agent_context_backends.scripted import ScriptedBackend
 from tests.actor.conftest import Seen, Talk
 
@@ -100,6 +104,26 @@ def test_a_server_that_names_no_window_is_believed_all_the_same(
     ctx.ask(Send(messages=[Message.user("And?")]))
 
     assert len(backend.requests[-1].records) < 61
+
+
+def test_a_body_with_too_many_bytes_costs_no_history(talk: Talk) -> None:
+    asked: list[httpx.Request] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(413, text="<html>413 Request Entity Too Large</html>")
+
+    backend = OpenAIBackend(api_key="none", transport=httpx.MockTransport(refuse))
+    ref = AgentContext.start(backend)
+    ref.ask(Extend(chat(20)))
+    image = ImagePart(url=f"data:image/png;base64,{'A' * 1_000_000}")
+
+    with pytest.raises(BackendError, match="bytes") as refused:
+        ref.ask(Send(messages=[Message.user([image])]))
+
+    assert refused.value.kind is ErrorKind.HISTORY_REJECTED
+    assert len(asked) == 1
+    assert [message.text for message in ref.ask(Incremental())] == [m.text for m in chat(20)]
 
 
 def test_an_overflow_of_what_cannot_be_compressed_is_the_vendors_own_error(talk: Talk) -> None:
