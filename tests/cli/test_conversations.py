@@ -120,10 +120,13 @@ def test_a_rewind_takes_turns_back_and_can_be_undone(folder: Path) -> None:
     assert len(texts(folder, "pets")) == 4
 
 
-def test_compress_says_when_there_is_nothing_to_do(folder: Path) -> None:
-    told = run("compress", "pets", "--model", "echo", folder=folder)
+def test_compress_says_what_it_took_away_and_when_there_is_nothing_left(folder: Path) -> None:
+    first, second = (run("compress", "pets", "--model", "echo", folder=folder) for _ in "ab")
 
-    assert told.returncode == 0, told.stderr
+    assert "2 messages removed" in first.stdout
+    assert texts(folder, "pets") == [line["content"] for line in LINES[2:]]
+    assert (second.stdout, second.returncode) == ("", 0)
+    assert "nothing to compress" in second.stderr
 
 
 def test_context_shows_a_grid_of_a_hundred_cells(folder: Path) -> None:
