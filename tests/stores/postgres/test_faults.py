@@ -12,6 +12,7 @@ import pytest
 
 from agent_context.errors import Fenced, StoreCorrupt, StoreError, StoreUnavailable
 from agent_context.stores.postgres import PostgresStore
+from agent_context.stores.store import WriteDelayed
 from agent_context.stores.writer import StoreExecutor
 from tests.stores.material import texts, write
 from tests.stores.postgres.conftest import OpenStore
@@ -69,9 +70,9 @@ def test_writes_behind_a_locked_row_are_not_fenced(
         answers = store.write([write("b", 0, "1"), write("a", 0, "1"), write("b", 1, "2")])
 
     assert [type(answer) for answer in answers] == [
-        StoreUnavailable,
+        WriteDelayed,
         type(None),
-        StoreUnavailable,
+        WriteDelayed,
     ]
 
 
