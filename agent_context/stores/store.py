@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
-from agent_context.errors import StoreError
+from agent_context.errors import StoreError, StoreUnavailable
 
 __all__ = [
     "KEEP_DRAFT",
@@ -31,6 +31,7 @@ __all__ = [
     "Unchanged",
     "VacuumResult",
     "Write",
+    "WriteDelayed",
 ]
 
 
@@ -81,6 +82,10 @@ class Write(Struct, frozen=True, kw_only=True):
     """The last entry that the writer knows: `entries` go on from there."""
     entries: tuple[Entry, ...] = ()
     draft: bytes | Literal[Unchanged.UNCHANGED] | None = KEEP_DRAFT
+
+
+class WriteDelayed(StoreUnavailable):
+    """One write can't be kept now, while others can: it is to be tried again."""
 
 
 class Snapshot(Struct, frozen=True):
@@ -162,7 +167,7 @@ class Store(ABC):
 
         The answer says for each what it was refused for: `Fenced` if `epoch` is over or the
         entries don't follow on `head`, a bare `StoreError` if a key is used already or something
-        in it can't be kept, `StoreUnavailable` if it can't be kept now and may be tried again.
+        in it can't be kept, `WriteDelayed` if it can't be kept now and is to be tried again.
         What is refused does not hurt the others. A write that is kept already (same epoch, numbers
         and contents, after a lost connection) counts as kept, as does a draft whose time is over:
         the same epoch has written on. There are no two writes of one conversation in a batch whose

@@ -21,7 +21,7 @@ from agent_context._runtime import Failure, Reply
 from agent_context._runtime.executor import ElasticExecutor
 from agent_context._runtime.fork_safety import ForkLocal, ProcessToken, forked_process_error
 from agent_context.errors import StoreError, StoreUnavailable
-from agent_context.stores.store import Store, Write
+from agent_context.stores.store import Store, Write, WriteDelayed
 
 __all__ = ["StoreExecutor"]
 
@@ -254,12 +254,12 @@ class GroupCommitWriter:
             if error is None:
                 self._locked.pop(waiting.write.conversation_id, None)
                 waiting.reply.set(None)
-            elif isinstance(error, StoreUnavailable):
+            elif isinstance(error, WriteDelayed):
                 self._wait_alone(waiting, error)
             else:
                 self._fail(waiting, error)
 
-    def _wait_alone(self, waiting: _PendingWrite, error: StoreUnavailable) -> None:
+    def _wait_alone(self, waiting: _PendingWrite, error: WriteDelayed) -> None:
         """Keep one that alone can't be written now for after a pause, unless it waits too long."""
         name, now = waiting.write.conversation_id, time.monotonic()
         locked = self._locked.setdefault(name, _Locked(now))

@@ -20,12 +20,22 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets = list[socket.socket]()
         self._swallow = Event()
+        self._flowing = Event()
+        self._flowing.set()
         self.swallowed = Event()
         own = {"host": "127.0.0.1", "port": self._listener.getsockname()[1]}
         self.dsn = make_conninfo("", **(dict(parameters) | own | {"sslmode": "disable"}))
 
     def swallow_next(self) -> None:
         self._swallow.set()
+
+    def stall(self) -> None:
+        """Hold back all that the server says, and leave every connection open."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        """Let it through again."""
+        self._flowing.set()
 
     def __enter__(self) -> Self:
         Thread(target=self._accept, daemon=True).start()
@@ -37,6 +47,7 @@ class Proxy:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.flow()
         for each in (self._listener, *self._sockets):
             _shut(each)
 
@@ -66,6 +77,7 @@ class Proxy:
     def _down(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(65536):
+                self._flowing.wait()
                 if self._swallow.is_set():
                     self._swallow.clear()
                     self.swallowed.set()

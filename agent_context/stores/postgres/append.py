@@ -15,7 +15,7 @@ from agent_context.stores.postgres.connection_pool import (
     fetch_one,
 )
 from agent_context.stores.postgres.errors import CONFLICTS, translate_error
-from agent_context.stores.store import KEEP_DRAFT, Entry, Unchanged, Write
+from agent_context.stores.store import KEEP_DRAFT, Entry, Unchanged, Write, WriteDelayed
 from agent_context.stores.write_check import (
     WriteStatus,
     check_write,
@@ -174,7 +174,7 @@ def _one_by_one(
             answer = later.get(write.conversation_id)
             if answer is None:
                 answer = _alone(database, connection, write, used, errors)
-            if isinstance(answer, StoreUnavailable):
+            if isinstance(answer, WriteDelayed):
                 later[write.conversation_id] = answer  # what follows on it can't be kept either
             answers[place] = answer
             used += len(write.entries)
@@ -212,7 +212,8 @@ def _alone(
         if _is_for_all(connection, error):
             raise
         errors.append(error)
-        return translate_error(error, where=name)
+        answer = translate_error(error, where=name)
+        return WriteDelayed(str(answer)) if isinstance(answer, StoreUnavailable) else answer
 
 
 def _check(
@@ -222,7 +223,7 @@ def _check(
         with connection.transaction():
             state = fetch_one(connection, database.sql(_STATE), {"id": write.conversation_id})
     except psycopg.errors.LockNotAvailable:
-        return StoreUnavailable(f"conversation {write.conversation_id}: its row is locked")
+        return WriteDelayed(f"conversation {write.conversation_id}: its row is locked")
     if not state:
         return fenced_write(write.conversation_id, write.epoch, None)
     [(epoch, head)] = state

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import BoundedSemaphore, Lock
-from typing import Any, Final, LiteralString, TypeAlias, TypeVar
+from typing import Any, Final, LiteralString, TypeAlias, TypeVar, cast
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -26,6 +28,11 @@ Rows: TypeAlias = Sequence[tuple[Any, ...]]
 TRIES: Final = 3
 """How often one piece of work is begun, on a new connection or after a conflict."""
 
+_TICK: Final = 0.1
+"""Seconds between two looks at the clock while a server says nothing."""
+_LATER: Final = 1.0
+"""Seconds that a connection waits beyond the time that the server has."""
+
 # Held by connections that write entries, and looked for by who reads the feed.
 _MARK: Final = "select pg_advisory_lock_shared(%(mark)s, hashtext(%(schema)s))"
 FEED_LOCK: Final = 1633906798
@@ -40,6 +47,32 @@ select set_config('statement_timeout', %(limit)s, false),
     set_config('synchronous_commit', case current_setting('synchronous_commit')
         when 'off' then 'on' else current_setting('synchronous_commit') end, false)
 """
+
+
+class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """Gives up on a server that says nothing, although its socket is open."""
+
+    bound = float("inf")
+    """Seconds that one statement may take."""
+
+    def wait(self, gen: PQGen[T], interval: float = _TICK, timeout: float | None = None) -> T:
+        if timeout is None:
+            return super().wait(self._bounded(gen), interval)
+        return super().wait(self._bounded(gen), interval, timeout)
+
+    def _bounded(self, gen: PQGen[T]) -> PQGen[T]:
+        end = time.monotonic() + self.bound
+        try:
+            wanted = next(gen)
+            while True:
+                # What is ready is none from time to time, so that this is seen.
+                ready = yield wanted
+                if not ready and time.monotonic() > end:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"no answer in {self.bound:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as ended:
+            return cast("T", ended.value)
 
 
 class ConnectionPool:
@@ -83,12 +116,14 @@ class ConnectionPool:
 
         Raises `StoreError` and its kinds.
         """
+        begun = time.monotonic()
         for left in reversed(range(TRIES)):
             connection = self._take()
             try:
                 return work(connection)
             except psycopg.Error as error:
-                if not left or not self._should_retry(connection, error):
+                late = time.monotonic() - begun > self.timeout
+                if not left or not self._should_retry(connection, error) or late:
                     raise translate_error(error, where=self.where) from error
             finally:
                 self._give_back(connection)
@@ -108,9 +143,11 @@ class ConnectionPool:
         milliseconds = max(2, int(self.timeout * 1000))  # 0 would be no limit at all
         limits = {"limit": str(milliseconds), "idle": str(milliseconds // 2)}
         try:
-            connection = psycopg.connect(self._info, autocommit=True)
+            connection = _BoundedConnection.connect(self._info, autocommit=True)
         except psycopg.Error as error:
             raise translate_error(error, where=self.where) from error
+        # Later than the server itself would end a statement: that says more.
+        connection.bound = self.timeout + _LATER
         try:
             connection.execute(_SETTINGS, limits)
             if self._marked:

@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 RENEWALS_PER_LEASE: Final = 5
 """Renewals within the time of one lease."""
 
+_PATIENCE: Final = 2.0
+"""Seconds that an end waits for the server; without it, the lease runs out by itself."""
+
 # Only the server's clock counts. What dead processes left is no use to anybody.
 _BEAT: Final = """
 with gone as (
@@ -81,8 +84,9 @@ class Lease:
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join()
-        self._database.close()
+            thread.join(_PATIENCE)  # it closes the connection itself
+        else:
+            self._database.close()
 
     def _run(self) -> None:
         self._renew()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ import pytest
 
 from agent_context.errors import Fenced, StoreCorrupt, StoreError, StoreUnavailable
 from agent_context.stores.postgres import PostgresStore
+from agent_context.stores.store import WriteDelayed
 from agent_context.stores.writer import StoreExecutor
 from tests.stores.material import texts, write
 from tests.stores.postgres.conftest import OpenStore
 from tests.support.postgres import Admin
+from tests.support.proxy import Proxy
 from tests.support.waiting import WAIT, wait_until
 
 
@@ -67,9 +70,9 @@ def test_writes_behind_a_locked_row_are_not_fenced(
         answers = store.write([write("b", 0, "1"), write("a", 0, "1"), write("b", 1, "2")])
 
     assert [type(answer) for answer in answers] == [
-        StoreUnavailable,
+        WriteDelayed,
         type(None),
-        StoreUnavailable,
+        WriteDelayed,
     ]
 
 
@@ -325,3 +328,41 @@ def trouble(admin: Admin, schema: str, what: str) -> Generator[None]:
         yield
     finally:
         admin.execute(f"drop function {schema}.trouble cascade".encode())
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda store: store.write([write("a", 0, "one")]),
+        lambda store: store.load("a"),
+        lambda store: store.claim("b"),
+    ],
+)
+def test_a_server_that_says_nothing_is_given_up(
+    action: Callable[[PostgresStore], object], open_store: OpenStore, proxy: Proxy
+) -> None:
+    store = open_store(proxy.dsn, timeout=1.0)
+    store.claim("a")
+    store.load("a")
+    proxy.stall()
+    begun = time.monotonic()
+
+    with pytest.raises(StoreUnavailable):
+        action(store)
+
+    assert time.monotonic() - begun < 15
+    proxy.flow()
+    assert store.write([write("a", 0, "one")]) == [None]
+
+
+def test_a_store_is_closed_although_its_server_says_nothing(
+    open_store: OpenStore, proxy: Proxy
+) -> None:
+    store = open_store(proxy.dsn, timeout=1.0)
+    store.claim("a")
+    proxy.stall()
+    begun = time.monotonic()
+
+    store.close()
+
+    assert time.monotonic() - begun < 10

@@ -11,7 +11,7 @@ from agent_context.stores.postgres import PostgresStore
 from agent_context.stores.store import FeedEntry
 from tests.stores.material import write
 from tests.stores.postgres.conftest import OpenStore
-from tests.stores.postgres.test_faults import waiting
+from tests.stores.postgres.test_faults import trouble, waiting
 from tests.support.postgres import Admin
 from tests.support.waiting import wait_until
 
@@ -26,8 +26,14 @@ def test_a_write_that_still_runs_holds_back_what_is_written_after_it(
     slow.claim("a")
     slow.claim("locked")
     quick.claim("b")
-    with psycopg.connect(dsn) as other, ThreadPoolExecutor(1) as thread:
-        other.execute(f"select from {schema}.conversation where id = 'locked' for update".encode())
+    meets = """if new.conv_id = 'locked' then
+        perform pg_advisory_xact_lock(hashtext(tg_table_schema)); end if"""
+    with (
+        trouble(admin, schema, meets),
+        psycopg.connect(dsn) as other,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        other.execute("select pg_advisory_xact_lock(hashtext(%s))", [schema])
         # In this order: so that it has begun to write when it meets the lock.
         held = thread.submit(slow.write, [write("a", 0, "one"), write("locked", 0, "two")])
         wait_until(lambda: bool(waiting(admin, schema)))
