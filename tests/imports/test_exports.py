@@ -512,7 +512,8 @@ def test_a_conversation_with_very_many_branches_is_read_in_linear_time() -> None
         return time.process_time() - start
 
     cost(100)
-    assert cost(8_000) < 16 * max(cost(1_000), 0.05)
+    # 8 times as much: what is quadratic takes 64 times as long.
+    assert cost(8_000) < 40 * max(cost(1_000), 0.05)
 
 
 @pytest.mark.parametrize("form", EXPORTS)

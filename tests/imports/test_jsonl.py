@@ -14,7 +14,13 @@ from agent_context.imports.jsonl import jsonl_pieces
 from agent_context.imports.result import collect
 from agent_context.messages import Message
 from agent_context_backends.scripted import ScriptedBackend
-from tests.histories import messages as any_message
+from tests.histories import messages
+
+RESPONSES_PARTS = (b'"input_text"', b'"input_image"', b'"output_text"')
+any_message = messages.filter(
+    # Those are read as the parts of chat completions that they mean.
+    lambda message: not any(part in from_message(message).body for part in RESPONSES_PARTS)
+)
 
 USER, ANSWER = '{"role":"user","content":"hi"}', '{"role":"assistant","content":"hello"}'
 

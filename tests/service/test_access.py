@@ -159,7 +159,7 @@ def test_a_body_past_the_bound_is_refused_announced_or_not(serve: Serve) -> None
 
 def test_turns_past_a_bound_are_told_to_come_back(serve: Serve) -> None:
     hold, other = Hold(), Hold()
-    service = serve([hold, other, *"abcdef"], bounds=Bounds(turns_per_conversation=2, turns=3))
+    service = serve([hold, "a", other, *"bcdef"], bounds=Bounds(turns_per_conversation=2, turns=3))
     for name in "st":
         service.session(id=name)
     go = {"text": "Go", "background": True}
