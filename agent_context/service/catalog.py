@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import entry_points
-from itertools import repeat
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -18,7 +16,7 @@ from agent_context.options import SendOptions
 from agent_context.stream_events import StreamEvent
 from agent_context.wire.dialect import Dialect
 
-__all__ = ["Catalog", "ModelRoute", "open_backend", "to_backend", "vendor_keys"]
+__all__ = ["Catalog", "ModelRoute", "to_backend"]
 
 ANY = "*"
 
@@ -117,30 +115,3 @@ def _passed_on(request: Request, route: ModelRoute) -> Request:
 
 def _options_for(options: SendOptions, route: ModelRoute) -> SendOptions:
     return options.model_copy(update={"model": route.model})
-
-
-def open_backend(name: str, **options: Any) -> ContextBackend:  # noqa: ANN401 - as the backend has them
-    """The installed backend of this name; `echo` repeats what is said, and needs no model.
-
-    Raises `InvalidOptions` for a name that is not installed.
-    """
-    found = {entry.name: entry for entry in entry_points(group="agent_context.backends")}
-    if name == "echo":
-        scripted = cast("Callable[..., ContextBackend]", found["scripted"].load())
-        return scripted(repeat(_echo))
-    if name not in found or name == "scripted":
-        known = ", ".join(sorted({"echo", *found} - {"scripted"}))
-        raise InvalidOptions(f"backend: there is no {name!r}; there is {known}")
-    return cast("Callable[..., ContextBackend]", found[name].load())(**options)
-
-
-def vendor_keys() -> Mapping[str, Sequence[str]]:
-    """The installed backends that need a key, each with the environment variables that hold it."""
-    loaded = {entry.name: entry.load() for entry in entry_points(group="agent_context.backends")}
-    named = {name: tuple(getattr(backend, "key_names", ())) for name, backend in loaded.items()}
-    return {name: keys for name, keys in named.items() if keys}
-
-
-def _echo(request: Request) -> str:
-    said = [record.message for record in request.records if record.role.value == "user"]
-    return f"You said: {said[-1].text}" if said else "You said nothing."

@@ -156,7 +156,7 @@ def test_inspect_prints_the_request_that_a_vendor_would_get(folder: Path, vendor
     [
         (["log", "nobody"], 1, "the store has no conversation nobody"),
         (["log"], 2, "Missing argument"),
-        (["context", "pets", "--model", "magic"], 1, "there is no backend 'magic'; there is"),
+        (["context", "pets", "--model", "magic"], 1, "backend: there is no 'magic'; there is"),
         (["inspect", "pets", "--as", "echo"], 1, "echo has no request of its own"),
         (["rewind", "pets"], 1, "give --to, --turns or --undo, one of them"),
         (["rewind", "pets", "--turns", "3"], 1, "there are 2 turns to take back, not 3"),
