@@ -224,7 +224,7 @@ class AgentContext(ErrorBoundary, PoolActor):
             self._passivate(message)
             return None
         if isinstance(message, Ask):
-            self._mark_used()
+            self._mark_use()
             return self._answer(cast("AnyAsk", message))
         if isinstance(message, Report):
             self._handle_report(message)
@@ -332,8 +332,8 @@ class AgentContext(ErrorBoundary, PoolActor):
                 turns.cache_tracker.announce_changed_prefix(report.turn_id, report.report)
             case AskCancelled(asked):
                 keys = self._keys
-                turns.cancel_asked(asked if keys is None else keys.cancel_target(asked))
-                self._compressor().cancel_asked(asked)
+                turns.cancel_request(asked if keys is None else keys.cancel_target(asked))
+                self._compressor().cancel_request(asked)
             case CompressionFinished():
                 turn_runs = turns.running is not None
                 self._compressor().finish(report, turn_runs=turn_runs)
@@ -348,7 +348,7 @@ class AgentContext(ErrorBoundary, PoolActor):
         turn = turns.finish(report)
         if turn is None:
             return
-        self._mark_used()
+        self._mark_use()
         if self._compressions is not None:
             self._compressions.apply_held()
         limit = turn.options.soft_limit
@@ -441,7 +441,7 @@ class AgentContext(ErrorBoundary, PoolActor):
 
     # The end.
 
-    def _mark_used(self) -> None:
+    def _mark_use(self) -> None:
         if self._host is not None:
             self._host.last_used = time.monotonic()
 

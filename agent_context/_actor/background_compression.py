@@ -185,7 +185,7 @@ class BackgroundCompressor:
             seconds = job.options.timeout
             self._abort(job, TurnTimeout(f"the compression took longer than {seconds} s"))
 
-    def cancel_asked(self, asked: object) -> None:
+    def cancel_request(self, asked: object) -> None:
         """Cancel the compression that this message started."""
         for job in list(self._jobs.values()):
             if job.ask is asked:

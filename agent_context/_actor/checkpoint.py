@@ -22,7 +22,7 @@ __all__ = [
     "complete_results",
     "decode_checkpoint",
     "encode_checkpoint",
-    "unanswered_key",
+    "make_question_key",
 ]
 
 _RESERVED = "\x1f"
@@ -75,7 +75,7 @@ class TurnCheckpoint(Struct, frozen=True):
         )
 
 
-def unanswered_key(key: str) -> str:
+def make_question_key(key: str) -> str:
     """The key under which a question asked with `key` is found when a crash left it unanswered."""
     return f"{_RESERVED}question of {key}"
 

@@ -8,7 +8,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent_context._actor.checkpoint import check_key, unanswered_key
+from agent_context._actor.checkpoint import check_key, make_question_key
 from agent_context._actor.journal import Journal
 from agent_context._actor.replay import decode_completion, messages_in_entry
 from agent_context._actor.state import ActorState
@@ -86,13 +86,13 @@ class IdempotencyTable:
     def _look_up(self, new: _Pending, journal: Journal) -> None:
         post = self._post
 
-        def found(lookup: Reply[_Found]) -> None:
+        def post_lookup(lookup: Reply[_Found]) -> None:
             error = lookup.error()
             entry, question = (None, None) if error else lookup.get()
             post(KeyLookedUp(new, entry, question, error))
 
         store, name = journal.access.store, journal.conversation_id
-        journal.access.read(_find, store, name, new.key).add_done_callback(found)
+        journal.access.read(_find, store, name, new.key).add_done_callback(post_lookup)
 
     def _pending(self, asked: IdempotentRequest, key: str) -> _Pending | None:
         """The unanswered request with this key, if `asked` may share its answer."""
@@ -123,7 +123,7 @@ class IdempotencyTable:
             return
         try:
             entry = found.entry
-            asked = opened.begun = _without_stored_question(opened.asked, found.question, state)
+            asked = opened.begun = _omit_stored_question(opened.asked, found.question, state)
             given = anew(asked) if entry is None else _earlier_reply(asked, opened.key, entry)
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever asked
             reply.set(Failure(error))
@@ -164,7 +164,7 @@ def _find(store: Store, conversation_id: str, key: str) -> _Found:
     entry = store.find_by_key(conversation_id, key)
     if entry is not None:
         return entry, None
-    question = store.find_by_key(conversation_id, unanswered_key(key))
+    question = store.find_by_key(conversation_id, make_question_key(key))
     return None, question or _find_older(store, conversation_id, key)
 
 
@@ -180,7 +180,7 @@ def _find_older(store: Store, conversation_id: str, key: str) -> Entry | None:
     return entry if following and following[0].kind == "turn_lost" else None
 
 
-def _without_stored_question(
+def _omit_stored_question(
     asked: IdempotentRequest, question: Entry | None, state: ActorState
 ) -> IdempotentRequest:
     """The request without the question that a crash left unanswered in the zones.

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from agent_context import events
 from agent_context._actor.changes import ConversationState, check_index
-from agent_context._actor.checkpoint import TurnCheckpoint, decode_checkpoint, unanswered_key
+from agent_context._actor.checkpoint import TurnCheckpoint, decode_checkpoint, make_question_key
 from agent_context._actor.config import ActorConfig
 from agent_context._actor.journal import Journal, LogTail
 from agent_context._actor.lifecycle import HostPort
@@ -156,11 +156,11 @@ def _check_head(conversation_id: str, stored: ConversationState, claim: Claim) -
         )
 
 
-def _unanswered_key(journal: Journal, draft: TurnCheckpoint) -> str | None:
+def _find_free_question_key(journal: Journal, draft: TurnCheckpoint) -> str | None:
     """The key under which a question is found that nothing has answered, to be asked again."""
     if draft.key is None or draft.answer is not None or not draft.pending_messages:
         return None
-    key = unanswered_key(draft.key)
+    key = make_question_key(draft.key)
     known = journal.access.store.find_by_key(journal.conversation_id, key)
     return key if known is None else None
 
@@ -175,7 +175,7 @@ def close_lost_turn(state: ActorState) -> None:
         return
     draft, journal.lost_turn = journal.lost_turn, None
     kept = state.with_unique_ids(to_turn_messages(draft.answer_and_results()))
-    state.store_turn(kept, after=draft.after, key=_unanswered_key(journal, draft))
+    state.store_turn(kept, after=draft.after, key=_find_free_question_key(journal, draft))
     journal.set_running_turn(None)
     lost = partial(
         events.TurnLost, turn_id=draft.turn_id, kept=tuple(said.message for said in kept)

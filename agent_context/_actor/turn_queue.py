@@ -457,7 +457,7 @@ class TurnQueue:
                 return True
         return False
 
-    def cancel_asked(self, asked: object) -> None:
+    def cancel_request(self, asked: object) -> None:
         """Cancel the turn that this message started, or that has this id."""
         for turn in (self.running, *self.waiting):
             if turn is not None and (turn.request.ask is asked or turn.id == asked):
