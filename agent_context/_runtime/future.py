@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import math
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from queue import Full
-from threading import TIMEOUT_MAX, Lock, RLock, Thread, local
+from threading import Lock, RLock, Thread, local
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
@@ -28,6 +30,9 @@ _PENDING: Final = 0
 _PROMISED: Final = 1
 _DONE: Final = 2
 _GIVEN_UP: Final = 3
+
+LONGEST_WAIT: Final = 0.5
+"""Seconds that a thread waits without looking for signals."""
 
 MAX_NESTED: Final = 16
 """Callbacks inside one another, past which they wait: a chain of replies may have any length."""
@@ -184,7 +189,7 @@ class Reply(Future[T]):
         self.add_done_callback(open_latch)
         try:
             with nullcontext() if timeout is not None and timeout <= 0 else blocking_section():
-                latch.acquire(timeout=_seconds(timeout))
+                _wait_for(latch.acquire, timeout)
         finally:
             self._forget(open_latch)
         if self._state < _DONE:
@@ -196,7 +201,7 @@ class Reply(Future[T]):
                 self._callbacks = [each for each in self._callbacks if each is not callback]
 
     def _compute(self, hook: _Hook, timeout: float | None) -> None:
-        if not hook.lock.acquire(timeout=_seconds(timeout)):
+        if not _wait_for(hook.lock.acquire, timeout):
             raise Timeout(f"{timeout} seconds")
         try:
             if self._state < _DONE:
@@ -291,5 +296,16 @@ def _release(arrived: "asyncio.Future[None]") -> None:
         arrived.set_result(None)
 
 
-def _seconds(timeout: float | None) -> float:
-    return -1 if timeout is None else min(max(timeout, 0), TIMEOUT_MAX)
+def _wait_for(acquire: Callable[..., bool], timeout: float | None) -> bool:
+    """Wait for a lock, for `timeout` seconds or for ever; False if the time is up.
+
+    A signal that arrives right before a wait begins doesn't end it, and on Windows none does: the
+    wait is made of short ones, between which Python handles signals.
+    """
+    rest = math.inf if timeout is None else max(timeout, 0.0)
+    end = time.monotonic() + rest
+    while not acquire(timeout=min(rest, LONGEST_WAIT)):
+        rest = max(end - time.monotonic(), 0.0)
+        if rest == 0:
+            return False
+    return True

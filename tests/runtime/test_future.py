@@ -9,7 +9,7 @@ from typing import Any, cast
 import pykka
 import pytest
 
-from agent_context._runtime import Deferred, Failure, Reply
+from agent_context._runtime import Deferred, Failure, Reply, future
 from tests.runtime.conftest import Gate, refuse_threads
 from tests.support.waiting import WAIT, wait_for
 
@@ -52,6 +52,27 @@ def test_a_timeout_longer_than_a_lock_can_wait_is_accepted() -> None:
     in_thread(reply.set, 1)
 
     assert reply.get(timeout=1e300) == 1
+
+
+def test_a_long_wait_looks_for_signals_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply, waits = Reply[int](), list[float]()
+
+    class Latch:
+        """Stays shut three times."""
+
+        def acquire(self, timeout: float = -1) -> bool:
+            waits.append(timeout)
+            if len(waits) == 5:
+                reply.set(1)
+            return len(waits) in {1, 5}
+
+        def release(self) -> None:
+            pass
+
+    monkeypatch.setattr(future, "Lock", Latch)
+
+    assert reply.get() == 1
+    assert waits[1:] == [future.LONGEST_WAIT] * 4
 
 
 @pytest.mark.parametrize("again", [4, Failure(ValueError()), Deferred(Reply())])
