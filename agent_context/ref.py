@@ -13,7 +13,7 @@ import pykka
 from msgspec import Struct
 
 from agent_context._context.zones import Zones
-from agent_context._runtime import Reply, in_scope, post
+from agent_context._runtime import Reply, in_scope, peek_idle, post
 from agent_context.errors import (
     AskTimeout,
     ConversationClosed,
@@ -109,7 +109,7 @@ class LocalChannel(Channel):
         return self._actor_ref
 
     def post(self, message: Ask[Any] | ReadZones) -> Reply[Any]:
-        return cast("Reply[Any]", self._actor_ref.ask(message, block=False))
+        return deliver(self._actor_ref, message)
 
     def tell(self, message: Ask[Any]) -> None:
         self._actor_ref.tell(message)
@@ -235,6 +235,15 @@ def submit(ref: ContextRef, message: Ask[R]) -> Reply[R]:
             "which has to return first: use tell, or ask from another thread"
         )
     return ref.channel.post(message)
+
+
+def deliver(actor_ref: pykka.ActorRef[Any], message: Ask[Any] | ReadZones) -> Reply[Any]:
+    """Ask an actor of this process, but for what it can tell without being asked."""
+    if isinstance(message, ReadZones) and (zones := peek_idle(actor_ref)) is not None:
+        known: Reply[Any] = Reply()
+        known.set(zones)
+        return known
+    return cast("Reply[Any]", actor_ref.ask(message, block=False))
 
 
 async def read_zones(ref: ContextRef) -> Zones:

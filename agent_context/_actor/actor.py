@@ -208,6 +208,12 @@ class AgentContext(ErrorBoundary, PoolActor):
             return self._hold(message, journal.error)
         return self._process(message, is_asked=self._is_reply_expected())
 
+    def peek(self) -> object:
+        """The zones, while nothing is being committed or read anew."""
+        journal = self._state.journal
+        settled = journal is None or (journal.error is None and journal.settled)
+        return self._state.zones if settled and self._held is None else None
+
     def _process(self, message: object, *, is_asked: bool) -> object:
         try:
             answer = self._dispatch(message)

@@ -135,12 +135,18 @@ class Journal:
         else:
             then(self.error)
 
+    @property
+    def settled(self) -> bool:
+        """Whether everything so far is committed: nothing waits, and nothing has failed."""
+        last = self._last
+        waits = self._entries or self._draft is not KEEP_DRAFT
+        return not waits and (last is None or (last.done() and last.error() is None))
+
     def commit(self) -> Reply[None] | None:
         """Submit what was added. The reply covers everything so far; None if that is committed."""
         if self._entries or self._draft is not KEEP_DRAFT:
             self._submit()
-        last = self._last
-        return None if last is None or (last.done() and last.error() is None) else last
+        return None if self.settled else self._last
 
     def _submit(self) -> None:
         entries, self._entries = tuple(self._entries), []

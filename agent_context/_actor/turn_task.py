@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast
 
 from msgspec.structs import replace
@@ -173,7 +173,8 @@ class TurnTask:
 
         task = io_loop().spawn(work)
         cancelled = TurnFinished(turn_id, error=TurnCancelled("the turn's task was cancelled"))
-        task.add_done_callback(lambda _: post(cancelled))
+        # However else it ends, `work` has told so.
+        task.add_done_callback(lambda ended: ended.cancelled() and post(cancelled))
         return task
 
     async def _run(self) -> TurnFinished:
@@ -226,10 +227,17 @@ class TurnTask:
             from_message(result)  # whether it can be stored
             if self._results is results:
                 results.append(result)
-                if self._write_checkpoint is not None:
+                # With the last one the round itself is stored.
+                if self._write_checkpoint is not None and not self._is_answered(results):
                     self._write_checkpoint()
 
         return take
+
+    def _is_answered(self, results: Sequence[Message]) -> bool:
+        """Whether every call of the answer has its last result."""
+        calls = self._calling.message.tool_calls if self._calling else ()
+        final = {result.tool_call_id for result in results if not result.interim}
+        return all(call.id in final for call in calls)
 
     async def _store_round(self, completion: Completion, answers: ToolRound) -> Zones:
         self._results = list(self._results)  # what comes late is not heard any more

@@ -10,7 +10,7 @@ from agent_context._runtime.delivery import SubscriberQueue
 from agent_context._runtime.event_loop import IoTask, IoThread, Timer, io_loop
 from agent_context._runtime.executor import finalizer_thread
 from agent_context._runtime.future import Deferred, Failure, Reply
-from agent_context._runtime.mailbox import Mailbox, post
+from agent_context._runtime.mailbox import Mailbox, peek_idle, post
 from agent_context._runtime.reentrancy import in_scope, reentrancy_scope
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "find_actor",
     "in_scope",
     "io_loop",
+    "peek_idle",
     "post",
     "reentrancy_scope",
 ]

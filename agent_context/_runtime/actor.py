@@ -11,7 +11,7 @@ from pykka import Actor, Future
 
 from agent_context._runtime._pykka import Envelope, LightEvent, install_fast_registry
 from agent_context._runtime.executor import ElasticExecutor
-from agent_context._runtime.fork_safety import ForkLocal
+from agent_context._runtime.fork_safety import ForkLocal, ProcessToken
 from agent_context._runtime.future import Deferred, Failure, Reply
 from agent_context._runtime.mailbox import CAPACITY, Mailbox
 
@@ -31,20 +31,29 @@ class _BatchDone(Exception):
 class BatchMailbox(Mailbox):
     """A mailbox that has itself read by the dispatcher, a batch at a time."""
 
-    __slots__ = ("_left", "_read_batch", "_scheduled")
+    __slots__ = ("_left", "_peek", "_read_batch", "_scheduled")
 
     def __init__(self) -> None:
         super().__init__()
         self._left: float = 0
         self._read_batch: Callable[[], None] | None = None
+        self._peek: Callable[[], object] | None = None
         # Until the actor starts, what arrives only waits.
         self._scheduled = True
 
-    def start(self, first: Callable[[], None], each: Callable[[], None]) -> None:
-        """Have `first` called now, and `each` whenever messages wait."""
+    def start(
+        self, first: Callable[[], None], each: Callable[[], None], peek: Callable[[], object]
+    ) -> None:
+        """Have `first` called now, `each` whenever messages wait, and `peek` by `peek_idle`."""
         # This reference keeps the actor alive: pykka's refs are weak, and here no thread holds it.
-        self._read_batch = each
+        self._read_batch, self._peek = each, peek
         dispatcher().submit(first)
+
+    def peek_idle(self) -> object:
+        if self._home is not ProcessToken.current:
+            return None
+        with self._lock:
+            return None if self._scheduled or self._peek is None else self._peek()
 
     def start_batch(self) -> None:
         self._left = BATCH
@@ -67,7 +76,7 @@ class BatchMailbox(Mailbox):
 
     def close(self) -> None:
         super().close()
-        self._read_batch = None
+        self._read_batch = self._peek = None
         self._left = float("inf")
 
     def _on_arrival(self) -> None:
@@ -109,7 +118,14 @@ class PoolActor(Actor):
 
     def _start_actor_loop(self) -> None:
         install_fast_registry()
-        self._mailbox.start(self._first_batch, self._batch)
+        self._mailbox.start(self._first_batch, self._batch, self.peek)
+
+    def peek(self) -> object:
+        """What `peek_idle` returns while no message waits or is handled; None: ask.
+
+        It is called on the thread of whoever wants to know, and must be quick and change nothing.
+        """
+        return None
 
     def _first_batch(self) -> None:
         try:

@@ -196,15 +196,15 @@ class Run:
         self, request: Request, toolbox: Toolbox
     ) -> tuple[Completion, Sequence[ToolCall]]:
         """One turn; returns its last answer, and the calls in it that wait."""
-        turn = self._turn = Turn(self._conversation())
         loop = ToolLoopRunner(
             toolbox, asyncio.get_running_loop(), max_rounds=self._agent.max_rounds
         )
+        turn = self._turn = Turn(self._conversation(), loop)
         try:
             if self._streams:
-                completion = await turn.streamed(request, loop, self._updates.hear)
+                completion = await turn.streamed(request, self._updates.hear)
             else:
-                completion = await turn.whole(request, loop)
+                completion = await turn.whole(request)
         except StoreError as error:
             completion = self._unkept_answer(error)
         self._said += [*loop.said, completion.message]

@@ -17,7 +17,7 @@ from agent_context.protocol import Send, SendStream
 from agent_context.ref import ContextRef, submit
 from agent_context.stream import Stream
 from agent_context.stream_events import StreamEvent
-from agent_context.tools.loop import ToolLoop
+from agent_context.tools.loop import ToolLoopRunner
 
 __all__ = ["Request", "Turn"]
 
@@ -35,12 +35,13 @@ class Request(Struct, frozen=True, kw_only=True):
 class Turn:
     """One turn, streamed or not, whose end can be waited for when it was cancelled."""
 
-    def __init__(self, conversation: ContextRef) -> None:
+    def __init__(self, conversation: ContextRef, loop: ToolLoopRunner) -> None:
         self._conversation = conversation
+        self._loop = loop
         self._reply: Reply[Completion] | None = None
         self._stream: Stream | None = None
 
-    async def whole(self, request: Request, loop: ToolLoop) -> Completion:
+    async def whole(self, request: Request) -> Completion:
         """The answer, in one piece."""
         send = Send(
             options=request.options,
@@ -48,7 +49,7 @@ class Turn:
             context=request.context,
             history=request.history,
             outgoing=request.outgoing,
-            loop=loop,
+            loop=self._loop,
         )
         try:
             self._reply = submit(self._conversation, send)
@@ -59,9 +60,7 @@ class Turn:
             self._conversation.channel.cancel(send)
             raise
 
-    async def streamed(
-        self, request: Request, loop: ToolLoop, hear: Callable[[StreamEvent], object]
-    ) -> Completion:
+    async def streamed(self, request: Request, hear: Callable[[StreamEvent], object]) -> Completion:
         """The answer, and what arrives of it as it does."""
         send = SendStream(
             options=request.options,
@@ -69,7 +68,7 @@ class Turn:
             context=request.context,
             history=request.history,
             outgoing=request.outgoing,
-            loop=loop,
+            loop=self._loop,
         )
         self._stream = await self._conversation.aask(send)
         try:
@@ -81,10 +80,11 @@ class Turn:
         return self._stream.completion
 
     async def over(self) -> None:
-        """Wait until the conversation has done with the turn, however it ended."""
+        """Wait until conversation and tools have done with the turn, however it ended."""
         if self._stream is not None:
             async with self._stream:
                 pass
         if self._reply is not None:
             with contextlib.suppress(Exception):
                 await self._reply
+        await self._loop.over()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import pykka
 
 from agent_context._runtime import Deferred, Failure, Reply, post
 from agent_context.errors import ConversationClosed
 from agent_context.protocol import Compress, Conditional, Fork, Send, SendStream
-from agent_context.ref import Ask, AskCancelled, Channel, ContextRef, ReadZones
+from agent_context.ref import Ask, AskCancelled, Channel, ContextRef, ReadZones, deliver
 
 if TYPE_CHECKING:
     from agent_context.host.activation import ActivationRegistry
@@ -52,7 +52,7 @@ class HostedChannel(Channel):
 
     def post(self, message: Ask[Any] | ReadZones) -> Reply[Any]:
         self._check(message)
-        reply = cast("Reply[Any]", self._ref.ask(message, block=False))
+        reply = deliver(self._ref, message)
         if not (reply.done() and isinstance(reply.error(), pykka.ActorDeadError)):
             return reply
         later: Reply[Any] = Reply()

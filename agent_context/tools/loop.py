@@ -22,6 +22,9 @@ __all__ = ["ToolLoop", "ToolLoopRunner", "ToolRound"]
 MAX_EXTRA_ROUNDS: Final = 2
 """How often a model may still call tools after it was told to answer without them."""
 
+_GRACE: Final = 5.0
+"""Seconds that cancelled tools have to end."""
+
 _NO_ROUNDS_LEFT: Final = (
     "The call was not carried out: there are no rounds of tool calls left. Answer now, without "
     "calling tools."
@@ -49,8 +52,8 @@ class ToolLoop(Protocol):
         """The round, or None to end the turn here and leave the calls open.
 
         Called on the library's I/O loop, which it must not block, for every answer with tool
-        calls. `done` is told each result as soon as it is there, so that it outlives a crash or
-        a cancelled turn. Cancelled with the turn; what it raises ends the turn.
+        calls. `done` is told each result as soon as it is there, from any thread, so that it
+        outlives a crash or a cancelled turn. Cancelled with the turn; what it raises ends the turn.
         """
         ...
 
@@ -87,6 +90,8 @@ class ToolLoopRunner:
         self._variables = contextvars.copy_context()
         self._repeats = RepeatedFailures()
         self._offered = toolbox.tools
+        self._running: asyncio.Task[Any] | None = None
+        """Runs the calls of a round, on `loop`."""
         self.rounds = 0
         """How many rounds were answered."""
         self.said: list[Message] = []
@@ -119,6 +124,11 @@ class ToolLoopRunner:
         self.usages.append(completion.usage)
         return ToolRound(outcome.results, *self._changes())
 
+    async def over(self) -> None:
+        """Wait on `loop` for tools that were cancelled, for a few seconds at most."""
+        if self._running is not None and not self._running.done():
+            await asyncio.wait([self._running], timeout=_GRACE)
+
     def _changes(self) -> tuple[Sequence[Tool] | None, str | None]:
         """The tools and the tool choice of the calls that follow, where they change."""
         tools, before = self._toolbox.tools, self._offered
@@ -135,14 +145,17 @@ class ToolLoopRunner:
         if self._loop is None or self._loop is here:
             return await run(done=done)
 
-        # Said here before the outcome is: calls from another thread keep their order.
-        def say(result: Message) -> None:
-            here.call_soon_threadsafe(done, result)
-
         try:
-            return await run_on_loop(partial(run, done=say), self._loop, self._variables.copy())
+            work = partial(self._run_here, partial(run, done=done))
+            return await run_on_loop(work, self._loop, self._variables.copy())
         except LoopClosed as error:
             raise TurnAborted(f"the loop that the tools belong to is gone: {error}") from error
+
+    async def _run_here(
+        self, run: Callable[[], Coroutine[Any, Any, ToolRunResult]]
+    ) -> ToolRunResult:
+        self._running = asyncio.current_task()
+        return await run()
 
 
 def _refuse(calls: Sequence[ToolCall], done: Callable[[Message], object]) -> ToolRunResult:

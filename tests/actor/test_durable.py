@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from agent_context import (
+    AgentContext,
     Append,
     Completion,
     Compress,
@@ -47,6 +48,7 @@ from agent_context.protocol import (
     SearchHistory,
     Update,
 )
+from agent_context.ref import read_zones
 from agent_context.stores.store import Store
 from agent_context.tools.loop import ToolRound
 from agent_context_backends.scripted import Hold, ScriptedBackend
@@ -450,8 +452,6 @@ def test_a_rewind_is_taken_back_once(talk: Talk, store: Store) -> None:
 
 
 async def test_a_durable_conversation_never_blocks_an_event_loop(store: Store) -> None:
-    from agent_context import AgentContext
-
     ref = AgentContext.start(ScriptedBackend(["one"]), store=store)
     ids = await asyncio.gather(*(ref.aask(Append(Message.user(str(i)))) for i in range(50)))
     assert len(set(ids)) == 50
@@ -465,3 +465,18 @@ def test_a_stop_waits_until_all_is_kept_and_let_go(talk: Talk, store: Store) -> 
     about = store.info("c")
     assert about is not None
     assert (about.head, about.owner) == (2, None)
+
+
+async def test_what_is_read_at_once_is_read_when_it_is_kept() -> None:
+    store = Held()
+    ref = AgentContext.start(ScriptedBackend(), store=store, id="c")
+    store.writing.shut()
+    ref.tell(Append(Message.user("hello")))
+    wait_for(store.writing.reached)
+
+    reading = asyncio.ensure_future(read_zones(ref))
+    done, _ = await asyncio.wait([reading], timeout=0)
+    store.writing.open()
+
+    assert not done
+    assert [record.message.text for record in (await reading).incremental] == ["hello"]

@@ -10,11 +10,11 @@ import pykka
 import pytest
 from pykka import ActorDeadError, ActorRef, ActorRegistry
 
-from agent_context._runtime import PoolActor, Reply, find_actor, post
+from agent_context._runtime import PoolActor, Reply, find_actor, peek_idle, post
 from agent_context._runtime.actor import dispatcher
 from agent_context.errors import MailboxFull
 from tests.runtime.conftest import Gate, Recorder
-from tests.support.waiting import WAIT, join, wait_for
+from tests.support.waiting import WAIT, join, wait_for, wait_until
 
 INTERRUPTIONS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit]
 
@@ -400,3 +400,46 @@ def test_a_batch_does_not_starve_the_others() -> None:
 
     assert ask(PoolRecorder.start(), "my turn") == "my turn"
     assert len(messages_of(busy)) == 1001
+
+
+class Counting(PoolActor):
+    """Counts what it handles, and waits in the middle of it if it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def on_receive(self, message: Gate | None) -> int:
+        if message is not None:
+            message.pass_through()
+        self.count += 1
+        return self.count
+
+    def peek(self) -> int:
+        return self.count
+
+
+def test_an_idle_actor_tells_at_once_what_it_can_be_asked_without_a_message() -> None:
+    ref = Counting.start()
+    ask(ref, None)
+
+    wait_until(lambda: peek_idle(ref) is not None)
+
+    assert peek_idle(ref) == 1
+
+
+def test_an_actor_tells_nothing_at_once_while_messages_wait() -> None:
+    ref, gate = Counting.start(), Gate()
+    ref.tell(gate)
+    ref.tell(None)
+
+    assert peek_idle(ref) is None
+    gate.opened.set()
+    assert ask(ref, None) == 3
+
+
+def test_an_actor_that_has_stopped_tells_nothing_at_once() -> None:
+    ref = Counting.start()
+    ref.stop(timeout=WAIT)
+
+    assert peek_idle(ref) is None
