@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from agent_context._context.stored_message import StoredMessage, from_message, parse_message
 from agent_context._context.tokens import count_message
 from agent_context._context.zones import Zones
+from agent_context._runtime import io_loop
 from agent_context.messages import Completion, Message
 from agent_context.models import ModelFacts
 from agent_context.options import SendOptions
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from agent_context.agent import Agent
 
 __all__ = ["ContextBackend", "Request"]
+
+_CLOSING: Final = 5.0
+"""Seconds that leaving a `with` block waits for connections to close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,4 +149,26 @@ class ContextBackend(ABC):
         return self.agent_type(self, instructions, **described)
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Close connections. Call it if you made the backend."""
+        """Close connections. Call it if you made the backend, or use it in an `async with`."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        io_loop().spawn(self.aclose).wait(_CLOSING)

@@ -263,6 +263,19 @@ class Completion(_FrozenModel):
     request_id: str | None = None
 
     @property
+    def text(self) -> str:
+        """The text of the message."""
+        return self.message.text
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the message."""
+        return self.message.tool_calls
+
+    def __str__(self) -> str:
+        return self.message.text
+
+    @property
     def leaked_markup(self) -> bool:
         """Whether a tool call arrived as text; see `Message.leaked_markup`."""
         return self.message.leaked_markup

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast, overload
 
-from msgspec import Struct, field
+from msgspec import Struct, StructMeta, field
 
 from agent_context._context.token_breakdown import TokenBreakdown
 from agent_context._context.zones import Zone
 from agent_context.backend import ContextBackend
 from agent_context.compression.report import CompressionReport
 from agent_context.compression.strategy import Strategy
+from agent_context.errors import UsageError
 from agent_context.events import ChangeEvent
 from agent_context.messages import Completion, Message, MessageId, Role
 from agent_context.options import SendOptions
@@ -285,21 +286,23 @@ class UseBackend(Command[ContextBackend], frozen=True):
     """Laid over the conversation's own options."""
 
 
-class Send(Command[Completion], frozen=True):
-    """One turn: send the zones and `messages`, store both `messages` and the answer.
+class _FromText(StructMeta):
+    """Takes what is said first: `Send("Hi")` is `Send(messages=[Message.user("Hi")])`."""
 
-    With a `loop` the turn goes on while the model calls tools: the results of each round are
-    stored with the answer that called for them, and the reply is the last answer. A failed call
-    stores nothing of its round.
+    if not TYPE_CHECKING:  # checkers read the overloads of `__init__`
 
-    With a store, a turn that a crash cuts short is closed by its `on_abort` when the conversation
-    is opened again (`events.TurnLost`). Turns that were still waiting are gone.
+        def __call__(cls, *given: Any, **fields: Any) -> Any:  # noqa: ANN401, N805 - of the class
+            if not given or not isinstance(given[0], str | Message):
+                return super().__call__(*given, **fields)
+            if "messages" in fields:
+                raise UsageError(f"{cls.__name__}: say it first or as messages, not both")
+            said, *options = given
+            message = Message.user(said) if isinstance(said, str) else said
+            return super().__call__(*options, messages=(message,), **fields)
 
-    Raises `ContextFull` before anything is sent if the request can't be made to fit;
-    `BackendError` for what the vendor refuses; `TurnCancelled` and `TurnTimeout`;
-    `ConversationBusy` if `on_busy` is `reject` or too many turns wait; `CompressionError`,
-    `StoreError`, `InvalidMessage` and `InvalidOptions`.
-    """
+
+class TurnCommand(Command[R_co], frozen=True, metaclass=_FromText):
+    """What `Send` and `SendStream` say of a turn."""
 
     options: SendOptions = field(default_factory=SendOptions)
     """Laid over the conversation's own options."""
@@ -316,28 +319,94 @@ class Send(Command[Completion], frozen=True):
     key: str | None = None
     """An idempotency key as with `Append`: the answer is paid for once."""
 
+
+class Send(TurnCommand[Completion], frozen=True):
+    """One turn: send the zones and `messages`, store both `messages` and the answer.
+
+    `Send("Hi")` says one thing as the user. With a `loop` the turn goes on while the model calls
+    tools: the results of each round are stored with the answer that called for them, and the reply
+    is the last answer. A failed call stores nothing of its round.
+
+    With a store, a turn that a crash cuts short is closed by its `on_abort` when the conversation
+    is opened again (`events.TurnLost`). Turns that were still waiting are gone.
+
+    Raises `ContextFull` before anything is sent if the request can't be made to fit;
+    `BackendError` for what the vendor refuses; `TurnCancelled` and `TurnTimeout`;
+    `ConversationBusy` if `on_busy` is `reject` or too many turns wait; `CompressionError`,
+    `StoreError`, `InvalidMessage` and `InvalidOptions`.
+    """
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            said: str | Message,
+            /,
+            options: SendOptions = ...,
+            *,
+            loop: ToolLoop | None = ...,
+            key: str | None = ...,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            options: SendOptions = ...,
+            messages: Sequence[Message] = ...,
+            context: Sequence[Message] = ...,
+            history: Sequence[Message] | None = ...,
+            outgoing: Sequence[Message] | None = ...,
+            loop: ToolLoop | None = ...,
+            key: str | None = ...,
+        ) -> None: ...
+
+        def __init__(self, *given: Any, **fields: Any) -> None: ...
+
     def timeout_for(self, turn_timeout: float) -> float:
         """The turn's deadline and some slack; see `SendOptions.timeout`."""
         return _deadline(self.options, turn_timeout) + self.default_timeout
 
 
-class SendStream(Command[Stream], frozen=True):
+class SendStream(TurnCommand[Stream], frozen=True):
     """One turn, streamed. The reply comes when the turn is accepted; iterating it waits.
 
-    The fields are those of `Send`. The conversation stores `messages` and the answer when the
-    stream ends, and a `ToolRoundFinished` stands between the rounds of a `loop`.
+    The conversation stores `messages` and the answer when the stream ends, and a
+    `ToolRoundFinished` stands between the rounds of a `loop`.
 
     Asking raises `ConversationBusy`, `InvalidMessage` and `InvalidOptions`; iterating the stream
     raises the rest of what `Send` raises, after what had arrived.
     """
 
-    options: SendOptions = field(default_factory=SendOptions)
-    messages: Sequence[Message] = ()
-    context: Sequence[Message] = ()
-    history: Sequence[Message] | None = None
-    outgoing: Sequence[Message] | None = None
-    loop: ToolLoop | None = None
-    key: str | None = None
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            said: str | Message,
+            /,
+            options: SendOptions = ...,
+            *,
+            loop: ToolLoop | None = ...,
+            key: str | None = ...,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            options: SendOptions = ...,
+            messages: Sequence[Message] = ...,
+            context: Sequence[Message] = ...,
+            history: Sequence[Message] | None = ...,
+            outgoing: Sequence[Message] | None = ...,
+            loop: ToolLoop | None = ...,
+            key: str | None = ...,
+        ) -> None: ...
+
+        def __init__(self, *given: Any, **fields: Any) -> None: ...
+
+
+ContextRef.turn_commands = (Send, SendStream)
 
 
 class Compress(Command[CompressionReport], frozen=True):

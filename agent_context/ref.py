@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import pykka
 from msgspec import Struct
@@ -21,6 +23,9 @@ from agent_context.errors import (
     MailboxFull,
     UsageError,
 )
+from agent_context.messages import Completion, Message
+from agent_context.options import SendOptions
+from agent_context.stream import Stream, TextStream
 
 __all__ = ["Ask", "Command", "ContextRef", "Query"]
 
@@ -127,10 +132,19 @@ class LocalChannel(Channel):
         return flushed
 
 
+_TurnCommands = tuple[Callable[..., Ask[Completion]], Callable[..., Ask[Stream]]]
+
+
 class ContextRef:
-    """Talks to one conversation. Cheap, and safe to use from any thread and any event loop."""
+    """Talks to one conversation. Cheap, and safe to use from any thread and any event loop.
+
+    Leaving a `with` or `async with` block stops the conversation.
+    """
 
     __slots__ = ("channel", "id", "turn_timeout")
+
+    turn_commands: ClassVar[_TurnCommands]
+    """`Send` and `SendStream`, which know this class: `agent_context.protocol` says it here."""
 
     def __init__(self, channel: Channel, conversation_id: str, *, turn_timeout: float) -> None:
         self.channel = channel
@@ -197,6 +211,77 @@ class ContextRef:
             self.channel.tell(message)
         except pykka.ActorDeadError:
             raise self._closed_error() from None
+
+    def say(
+        self,
+        said: str | Message,
+        /,
+        options: SendOptions | None = None,
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> Completion:
+        """Say something as the user and wait for the answer: `ask(Send(said, options))`."""
+        return self.ask(self._say(said, options, key), timeout=timeout)
+
+    async def asay(
+        self,
+        said: str | Message,
+        /,
+        options: SendOptions | None = None,
+        *,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> Completion:
+        """`say` for event loops."""
+        return await self.aask(self._say(said, options, key), timeout=timeout)
+
+    def stream(
+        self,
+        said: str | Message,
+        /,
+        options: SendOptions | None = None,
+        *,
+        key: str | None = None,
+    ) -> TextStream:
+        """Say something as the user and iterate over the words of the answer.
+
+        `for` and `async for` both do; the turn begins with the first word that is asked for. What
+        else arrives, such as reasoning, `ask(SendStream(said))` has.
+        """
+        message = self.turn_commands[1](said, options or SendOptions(), key=key)
+        return TextStream(partial(self.ask, message), partial(self.aask, message))
+
+    def _say(
+        self, said: str | Message, options: SendOptions | None, key: str | None
+    ) -> Ask[Completion]:
+        return self.turn_commands[0](said, options or SendOptions(), key=key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.astop()
+
+    async def astop(self, *, timeout: float = 10.0) -> None:
+        """`stop` for event loops."""
+        await asyncio.to_thread(self.stop, timeout=timeout)
 
     def stop(self, *, timeout: float = 10.0) -> None:
         """Stop the conversation and wait for it, at most `timeout` seconds. Harmless if stopped.

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -20,9 +20,9 @@ from weakref import WeakKeyDictionary
 from agent_context._runtime import finalizer_thread
 from agent_context.errors import TurnCancelled, UsageError
 from agent_context.messages import Completion, Message
-from agent_context.stream_events import Finished, StreamEvent
+from agent_context.stream_events import Finished, StreamEvent, TextDelta
 
-__all__ = ["Channel", "Stream"]
+__all__ = ["Channel", "Stream", "TextStream"]
 
 _CAPACITY = 256
 _CLOSING = 5.0
@@ -251,6 +251,70 @@ class Stream:
     def __del__(self) -> None:
         if not self._channel.ended:
             self._finalizer.call_soon(self._cancel)
+
+
+class TextStream:
+    """The words of a streamed answer: `for text in …`, or `async for` on an event loop.
+
+    Iterating begins the turn, and raises what goes wrong. Leaving a `with` block, or dropping it,
+    before the end cancels the turn.
+    """
+
+    def __init__(
+        self, start: Callable[[], Stream], astart: Callable[[], Awaitable[Stream]]
+    ) -> None:
+        self._start, self._astart = start, astart
+        self._stream: Stream | None = None
+
+    @property
+    def completion(self) -> Completion:
+        """The whole answer. Raises the turn's error if there is none."""
+        if self._stream is None:
+            raise UsageError("the stream has not begun: iterate it to the end first")
+        return self._stream.completion
+
+    def cancel(self) -> None:
+        """End the turn now; iteration stops after what has arrived. Any thread may call it."""
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def __iter__(self) -> Iterator[str]:
+        if self._stream is None:
+            self._stream = self._start()
+        for event in self._stream:
+            if isinstance(event, TextDelta) and event.text:
+                yield event.text
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        if self._stream is None:
+            self._stream = await self._astart()
+        async for event in self._stream:
+            if isinstance(event, TextDelta) and event.text:
+                yield event.text
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._stream is not None:
+            self._stream.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._stream is not None:
+            await self._stream.__aexit__(kind, error, trace)
 
 
 class _LoopWaker:

@@ -47,7 +47,7 @@ SERVER = "postgresql://app@db.internal/agents"
 """The server of the pages; the tests have another."""
 IN_PLACE_OF_A_VENDOR = {
     "openai import OpenAIBackend": "local import LocalBackend",
-    "import AgentContext, Message, Send\n": "import AgentContext, Message, Send, SendOptions\n",
+    "import AgentContext, Message\n": "import AgentContext, Message, SendOptions\n",
     "OpenAIBackend(), ": "LocalBackend(), options=SendOptions(temperature=0), ",
 }
 """How the README says that a chat goes offline."""

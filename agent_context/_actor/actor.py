@@ -5,6 +5,7 @@ It never blocks: whatever takes time runs outside and comes back as a message.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -176,6 +177,32 @@ class AgentContext(ErrorBoundary, PoolActor):
             return cls.launch(config, ActorState(name, ConversationState(first)), on_change)
         access = StoreExecutor.for_store(check_type("store", store, Store))
         return cls.launch(config, open_with_timeout(access, name, first), on_change)
+
+    @classmethod
+    async def astart(
+        cls,
+        backend: ContextBackend,
+        *,
+        immutable: Iterable[Message] = (),
+        options: SendOptions | None = None,
+        on_change: Callable[[ChangeEvent], object] | None = None,
+        compression: Strategy | None = None,
+        on_compressed: CompressionHook | None = None,
+        store: Store | None = None,
+        id: str | None = None,
+    ) -> ContextRef:
+        """`start` for event loops: a store is waited for on a thread of its own."""
+        return await asyncio.to_thread(
+            cls.start,
+            backend,
+            immutable=immutable,
+            options=options,
+            on_change=on_change,
+            compression=compression,
+            on_compressed=on_compressed,
+            store=store,
+            id=id,
+        )
 
     @classmethod
     def launch(

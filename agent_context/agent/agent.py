@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, cast, overload
+from typing import Any, Literal, Self, TypeVar, cast, overload
 
 from agent_context._validation import check_type
 from agent_context.agent.background import BackgroundTasks
@@ -46,6 +46,7 @@ from agent_context.tools.merge import ToolConflict
 __all__ = ["Agent", "RunInput"]
 
 
+T = TypeVar("T")
 _One = str | Message | Mapping[str, Any]
 RunInput = _One | Iterable[_One]
 """A text of the user, a message, one in chat-completions form, or several of these."""
@@ -240,12 +241,8 @@ class Agent:
 
     def run_sync(self, messages: RunInput = (), **options: Any) -> AgentResponse:  # noqa: ANN401 - run's
         """`run`, for programs without an event loop. Its arguments are those of `run`."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            run = cast("Coroutine[Any, Any, AgentResponse]", self.run(messages, **options))
-            return asyncio.run(run)
-        raise UsageError("run_sync was called where an event loop runs: await run() there")
+        run = cast("Coroutine[Any, Any, AgentResponse]", self.run(messages, **options))
+        return _run(run, "run_sync", "await run()")
 
     async def drain(self, session: AgentSession | None = None) -> None:
         """Wait until the runs so far, of one session or all, have ended for providers too."""
@@ -263,6 +260,17 @@ class Agent:
         async with asyncio.timeout(timeout):
             await self.drain()
             await self.conversations.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _run(self.close(), "with", "async with")
 
     async def __aenter__(self) -> Self:
         return self
@@ -293,6 +301,16 @@ class Agent:
             conversation_id=session.session_id,
             progress=progress,
         )
+
+
+def _run(work: Coroutine[Any, Any, T], name: str, instead: str) -> T:
+    """What `work` returns, for programs without an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    work.close()
+    raise UsageError(f"{name} was used where an event loop runs: {instead} is for there")
 
 
 def _add_default_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvider]:

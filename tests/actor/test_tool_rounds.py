@@ -341,7 +341,7 @@ def test_with_manual_commit_a_loop_goes_on_and_stores_nothing(talk: Talk) -> Non
 def test_something_else_than_a_loop_is_refused(talk: Talk) -> None:
     ref = talk(["hi"])
     with pytest.raises(InvalidOptions, match="loop"):
-        ref.ask(Send(messages=[Message.user("go")], loop="no loop"))  # type: ignore[arg-type]
+        ref.ask(Send(messages=[Message.user("go")], loop="no loop"))  # type: ignore[call-overload]
 
 
 def test_rounds_are_announced_as_they_are_stored(talk: Talk, seen: Seen) -> None:

@@ -709,7 +709,7 @@ def test_messages_of_a_send_are_checked_before_anything_happens(talk: Talk) -> N
     ctx.ask(Extend([HELLO]))
 
     bad: Any
-    for bad in (Send(messages=["x"]), Send(options={"model": "m"}), SendStream(messages=3)):  # type: ignore[list-item, arg-type]
+    for bad in (Send(messages=["x"]), Send(options={"model": "m"}), SendStream(messages=3)):  # type: ignore[list-item, call-overload]
         with pytest.raises(UsageError, match="not"):
             ctx.ask(bad)
 

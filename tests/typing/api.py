@@ -77,6 +77,13 @@ def from_a_thread() -> None:
     assert_type(ctx.ask(Messages()), tuple[Message, ...])
     assert_type(ctx.ask(FindByRole(Role.USER)), tuple[tuple[int, Message], ...])
     assert_type(ctx.ask(Send()), Completion)
+    assert_type(ctx.ask(Send("Hello")), Completion)
+    assert_type(ctx.ask(Send(Message.user("Hello"), SendOptions(), key="k")), Completion)
+    assert_type(ctx.ask(SendStream("Hello")), Stream)
+    assert_type(ctx.say("Hello"), Completion)
+    assert_type(ctx.say("Hello").text, str)
+    for text in ctx.stream("Hello"):
+        assert_type(text, str)
     assert_type(ctx.ask(SendStream()), Stream)
     assert_type(ctx.ask(Compress(Summarize(keep=2))), CompressionReport)
     assert_type(ctx.ask(EstimateTokens()), TokenBreakdown)
