@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from agent_context.errors import InvalidOptions
 
-__all__ = ["check_callback", "check_type", "missing_extra"]
+__all__ = ["check_async", "check_callback", "check_type", "missing_extra"]
 
 T = TypeVar("T")
 
@@ -19,6 +19,13 @@ def check_type(name: str, value: T, kind: type) -> T:
     if not isinstance(value, kind):
         raise InvalidOptions(f"{name}: {kind.__name__} expected, not {type(value).__name__}")
     return value
+
+
+def check_async(name: str, function: T) -> T:
+    """`function`, if calling it gives something to await. Raises `InvalidOptions`."""
+    if callable(function) and _is_async(function):
+        return function
+    raise InvalidOptions(f"{name}: an async function is expected, not {function!r}")
 
 
 def check_callback(name: str, function: T) -> T:

@@ -15,6 +15,7 @@ from agent_context.compression.strategy import Strategy
 from agent_context.errors import UsageError
 from agent_context.events import ChangeEvent
 from agent_context.messages import Completion, Message, MessageId, Role
+from agent_context.model_call import ModelMiddleware
 from agent_context.options import SendOptions
 from agent_context.prompt_cache import CacheUsageReport
 from agent_context.ref import Ask, Command, ContextRef, Query
@@ -318,6 +319,8 @@ class TurnCommand(Command[R_co], frozen=True, metaclass=_FromText):
     """What answers the model's tool calls; None leaves them to the caller."""
     key: str | None = None
     """An idempotency key as with `Append`: the answer is paid for once."""
+    around: ModelMiddleware | None = None
+    """Stands around each call of the model. It runs on the library's I/O loop: don't block it."""
 
 
 class Send(TurnCommand[Completion], frozen=True):
@@ -347,6 +350,7 @@ class Send(TurnCommand[Completion], frozen=True):
             *,
             loop: ToolLoop | None = ...,
             key: str | None = ...,
+            around: ModelMiddleware | None = ...,
         ) -> None: ...
 
         @overload
@@ -359,6 +363,7 @@ class Send(TurnCommand[Completion], frozen=True):
             outgoing: Sequence[Message] | None = ...,
             loop: ToolLoop | None = ...,
             key: str | None = ...,
+            around: ModelMiddleware | None = ...,
         ) -> None: ...
 
         def __init__(self, *given: Any, **fields: Any) -> None: ...
@@ -389,6 +394,7 @@ class SendStream(TurnCommand[Stream], frozen=True):
             *,
             loop: ToolLoop | None = ...,
             key: str | None = ...,
+            around: ModelMiddleware | None = ...,
         ) -> None: ...
 
         @overload
@@ -401,6 +407,7 @@ class SendStream(TurnCommand[Stream], frozen=True):
             outgoing: Sequence[Message] | None = ...,
             loop: ToolLoop | None = ...,
             key: str | None = ...,
+            around: ModelMiddleware | None = ...,
         ) -> None: ...
 
         def __init__(self, *given: Any, **fields: Any) -> None: ...

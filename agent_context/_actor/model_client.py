@@ -39,7 +39,7 @@ from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, StreamAccumulator, StreamEvent
 from agent_context.wire.rendering import RequestRenderer
 
-__all__ = ["BoundModel", "ModelClient", "RequestSize", "scratch_records"]
+__all__ = ["BoundModel", "ModelClient", "RequestSize", "check_completion", "scratch_records"]
 
 logger = logging.getLogger(__name__)
 
@@ -393,7 +393,7 @@ class BoundModel:
         """
 
         async def call() -> Completion:
-            completion = _check_completion(await self.backend.send(request), self.backend)
+            completion = check_completion(await self.backend.send(request), self.backend)
             self._check_window(completion)
             return completion
 
@@ -422,7 +422,7 @@ class BoundModel:
             finally:
                 await _close(events)
             completion = accumulator.completion or _to_completion(accumulator)
-            completion = _check_completion(completion, self.backend)
+            completion = check_completion(completion, self.backend)
             try:
                 self._check_window(completion)
             except BackendError as error:
@@ -475,7 +475,7 @@ def _to_completion(accumulator: StreamAccumulator) -> Completion:
     return Completion(message=message, finish_reason=reason, usage=accumulator.usage)
 
 
-def _check_completion(completion: object, backend: ContextBackend) -> Completion:
+def check_completion(completion: object, backend: ContextBackend) -> Completion:
     """The answer, with its origin and finish reason in the message. Raises `BackendError`."""
     if not isinstance(completion, Completion) or completion.message.role is not Role.ASSISTANT:
         raise BackendError(

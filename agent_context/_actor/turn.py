@@ -14,6 +14,7 @@ from agent_context._context.zones import Zones
 from agent_context._runtime import Reply
 from agent_context.compression.executor import CompressionResult
 from agent_context.messages import Completion
+from agent_context.model_call import ModelMiddleware
 from agent_context.options import SendOptions
 from agent_context.prompt_cache import PrefixReport
 from agent_context.tools.loop import ToolLoop
@@ -42,6 +43,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     outgoing: tuple[StoredMessage, ...] | None = None
     """Sent in the place of `messages`."""
     loop: ToolLoop | None = None
+    around: ModelMiddleware | None = None
+    """Stands around each call of the model."""
     key: str | None = None
     """The idempotency key."""
     ask: object = None

@@ -38,7 +38,7 @@ from agent_context._actor.turn import (
 from agent_context._actor.turn_task import TurnTask, WriteCheckpoint
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._runtime import Failure, IoTask, Reply, Timer, io_loop
-from agent_context._validation import check_type
+from agent_context._validation import check_async, check_type
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
@@ -166,6 +166,8 @@ class TurnQueue:
         options = options.merged_over(self._config.options)
         if asked.loop is not None:
             check_type("loop", asked.loop, ToolLoop)
+        if asked.around is not None:
+            check_async("around", asked.around)
         if asked.key is not None and options.commit == "manual":
             raise InvalidOptions("key: commit='manual' stores no answer that could be given again")
         if asked.outgoing is not None and asked.history is None:
@@ -180,6 +182,7 @@ class TurnQueue:
             history=None if history is None else _to_vector(history),
             outgoing=None if outgoing is None else tuple(_to_vector(outgoing)),
             loop=asked.loop,
+            around=asked.around,
             key=asked.key,
             ask=asked,
         )

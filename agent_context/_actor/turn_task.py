@@ -20,6 +20,7 @@ from agent_context._actor.model_client import (
     BoundModel,
     ModelClient,
     RequestSize,
+    check_completion,
     scratch_records,
 )
 from agent_context._actor.prompt_cache_tracker import (
@@ -42,15 +43,18 @@ from agent_context._context.stored_message import StoredMessage, from_message
 from agent_context._context.token_breakdown import TokenBreakdown
 from agent_context._context.zones import Zones
 from agent_context._runtime import IoTask, Reply, io_loop
+from agent_context._validation import check_type
 from agent_context.compression.executor import CompressionResult
 from agent_context.compression.summarizer import SummaryRejected
 from agent_context.errors import BackendError, ContextFull, ErrorKind, InvalidMessage, TurnCancelled
 from agent_context.messages import Completion, Message, MessageId, Role
+from agent_context.model_call import ModelCall
 from agent_context.options import SendOptions, release_tool_choice
 from agent_context.stream import Channel
 from agent_context.stream_events import (
     StreamAccumulator,
     StreamEvent,
+    TextDelta,
     ToolRoundFinished,
     ToolRoundStarted,
 )
@@ -107,6 +111,7 @@ class TurnTask:
         self._history = None if history is None else Zones(zones.immutable, EMPTY, history)
         self._compressed = False
         """Whether the turn has compressed anything since its last answer."""
+        self._rounds = 0
         self._overflows = 0
         """How often in a row the server found the request too long."""
         self._accumulator = StreamAccumulator()
@@ -185,7 +190,7 @@ class TurnTask:
         if request.loop is not None and not request.stores and self._history is None:
             self._history = zones  # the rounds are stored nowhere else
         while True:
-            completion = await self._ask_model(model, zones)
+            completion = await self._ask(model, zones)
             if request.loop is None or not completion.message.tool_calls:
                 return self._finished(completion)
             self._calling, self._results = completion, []
@@ -196,6 +201,7 @@ class TurnTask:
             if answers is None:
                 return self._finished(completion)
             zones = await self._store_round(completion, answers)
+            self._rounds += 1
             model = model.rebind(_options_after(model.options, answers))
 
     def _finished(self, completion: Completion) -> TurnFinished:
@@ -262,15 +268,48 @@ class TurnTask:
 
     # The model.
 
-    async def _ask_model(self, model: BoundModel, zones: Zones) -> Completion:
+    async def _ask(self, model: BoundModel, zones: Zones) -> Completion:
+        """The model's answer, by way of what stands around its calls."""
+        self._zones = zones
+        if self._request.around is None:
+            return await self._ask_model(model)
+
+        async def proceed(call: ModelCall) -> Completion:
+            options = check_type("call", call, ModelCall).options
+            self._accumulator = StreamAccumulator()
+            return await self._ask_model(model.rebind(check_type("options", options, SendOptions)))
+
+        self._comparison = self._size = None
+        try:
+            completion = await self._request.around(self._describe_call(model), proceed)
+            completion = check_completion(completion, model.backend)
+        except BaseException:
+            if self._accumulator.completion is not None:
+                self._accumulator = StreamAccumulator()  # a whole answer was refused, not cut short
+            raise
+        if self._channel is not None and self._accumulator.empty and completion.text:
+            await self._channel.put(TextDelta(completion.text))  # nobody else has told it
+        return completion
+
+    def _describe_call(self, model: BoundModel) -> ModelCall:
+        zones, trailing = self._layout(model, self._zones)
+        return ModelCall(
+            options=model.options,
+            round=self._rounds,
+            conversation_id=self._client.conversation_id,
+            zones=model.with_instructions(zones),
+            trailing=trailing,
+        )
+
+    async def _ask_model(self, model: BoundModel) -> Completion:
         while True:
-            model, zones = await self._ensure_fits(model, zones)
+            model, self._zones = await self._ensure_fits(model, self._zones)
             try:
-                completion = await self._send(model, zones)
+                completion = await self._send(model, self._zones)
             except BackendError as error:
                 if not self._may_compress(model, error):
                     raise
-                model, zones = await self._make_room(model, zones, error)
+                model, self._zones = await self._make_room(model, self._zones, error)
                 continue
             self._note_answer(model, completion)
             return completion
