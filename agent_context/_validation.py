@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from agent_context.errors import InvalidOptions
 
-__all__ = ["check_async", "check_callback", "check_type", "missing_extra"]
+__all__ = ["check_async", "check_callback", "check_type", "is_async", "missing_extra"]
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ def check_type(name: str, value: T, kind: type) -> T:
 
 def check_async(name: str, function: T) -> T:
     """`function`, if calling it gives something to await. Raises `InvalidOptions`."""
-    if callable(function) and _is_async(function):
+    if callable(function) and is_async(function):
         return function
     raise InvalidOptions(f"{name}: an async function is expected, not {function!r}")
 
@@ -35,7 +35,7 @@ def check_callback(name: str, function: T) -> T:
     """
     if not callable(function):
         raise InvalidOptions(f"{name}: a callable is expected, not {type(function).__name__}")
-    if _is_async(function):
+    if is_async(function):
         raise InvalidOptions(
             f"{name}: it is called on a thread and can't be awaited: give a plain function, which "
             "may hand over to a loop: loop.call_soon_threadsafe(queue.put_nowait, …)"
@@ -43,7 +43,8 @@ def check_callback(name: str, function: T) -> T:
     return function
 
 
-def _is_async(function: Callable[..., object]) -> bool:
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether calling it gives something to await or to iterate over on an event loop."""
     while isinstance(function, partial):
         function = function.func
     return any(

@@ -13,6 +13,8 @@ AgentContextError
 ├── MailboxFull                 more messages than the conversation can take: slow down
 ├── AskTimeout                  (also a TimeoutError) no answer in time; the work goes on
 ├── TurnAborted                 the turn ended before the model did
+│   ├── GuardrailTripped        a guardrail refused what was said or answered
+│   ├── UsageLimitExceeded      the run would have used more than it may
 │   ├── TurnCancelled
 │   │   └── RunCancelled        an agent's run was cancelled, or its stream closed early
 │   └── TurnTimeout             (also a TimeoutError)
@@ -51,6 +53,7 @@ __all__ = [
     "DeadlockError",
     "ErrorKind",
     "Fenced",
+    "GuardrailTripped",
     "ImportFailed",
     "IndexOutOfRange",
     "InvalidMessage",
@@ -70,6 +73,7 @@ __all__ = [
     "TurnTimeout",
     "UnknownConversation",
     "UsageError",
+    "UsageLimitExceeded",
     "VersionConflict",
 ]
 
@@ -175,6 +179,14 @@ class AskTimeout(AgentContextError, TimeoutError):
 
 class TurnAborted(AgentContextError):
     """The turn ended before the model did."""
+
+
+class GuardrailTripped(TurnAborted):
+    """A guardrail refused what was said, or what the model answered: the text says why."""
+
+
+class UsageLimitExceeded(TurnAborted):
+    """The run would have used more than its `UsageLimits` allow."""
 
 
 class TurnCancelled(TurnAborted):

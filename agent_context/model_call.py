@@ -15,8 +15,9 @@ __all__ = ["ModelCall", "ModelMiddleware"]
 
 
 class ModelCall(Struct, frozen=True, kw_only=True):
-    """A call that is about to be made. Another with other `options` may be made in its place:
-    `msgspec.structs.replace(call, options=…)`.
+    """A call that is about to be made.
+
+    One with other options may be made in its place: `msgspec.structs.replace(call, options=…)`.
     """
 
     options: SendOptions
@@ -24,6 +25,8 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     round: int = 0
     """How many rounds of tool calls the turn has had."""
     conversation_id: str = ""
+    tokens: int = 0
+    """What the request takes as it is now, without the answer: counted or estimated."""
     zones: Zones = Zones()
     trailing: tuple[StoredMessage, ...] = ()
 

@@ -281,7 +281,8 @@ class TurnTask:
 
         self._comparison = self._size = None
         try:
-            completion = await self._request.around(self._describe_call(model), proceed)
+            call = await self._describe_call(model)
+            completion = await self._request.around(call, proceed)
             completion = check_completion(completion, model.backend)
         except BaseException:
             if self._accumulator.completion is not None:
@@ -291,12 +292,14 @@ class TurnTask:
             await self._channel.put(TextDelta(completion.text))  # nobody else has told it
         return completion
 
-    def _describe_call(self, model: BoundModel) -> ModelCall:
+    async def _describe_call(self, model: BoundModel) -> ModelCall:
+        size = (await self._measure(model, self._zones)).breakdown
         zones, trailing = self._layout(model, self._zones)
         return ModelCall(
             options=model.options,
             round=self._rounds,
             conversation_id=self._client.conversation_id,
+            tokens=size.total,
             zones=model.with_instructions(zones),
             trailing=trailing,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast, overload
@@ -11,9 +11,12 @@ from typing import Any, Literal, Self, TypeVar, cast, overload
 from agent_context._validation import check_type
 from agent_context.agent.background import BackgroundTasks
 from agent_context.agent.conversations import ConversationSource, SessionConversations
+from agent_context.agent.middleware import Middleware, MiddlewareChain
 from agent_context.agent.request_builder import AnyCounter, RequestBuilder
-from agent_context.agent.run import HAS_TRUNCATED_RESULTS, Run, RunRequest
+from agent_context.agent.run import HAS_TRUNCATED_RESULTS, Run
+from agent_context.agent.run_request import RunRequest
 from agent_context.agent.stream import AgentStream, UpdateSink
+from agent_context.agent.usage_limits import UsageLimits, UsageMeter
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
 from agent_context.errors import UsageError
@@ -42,11 +45,14 @@ from agent_context.tools import (
 )
 from agent_context.tools.approval import check_approval
 from agent_context.tools.merge import ToolConflict
+from agent_context.tools.tool import RunContext
 
 __all__ = ["Agent", "RunInput"]
 
 
 T = TypeVar("T")
+Instructions = Callable[[RunContext[Any]], str | Awaitable[str]]
+"""Says what the model should be and know in a run."""
 _One = str | Message | Mapping[str, Any]
 RunInput = _One | Iterable[_One]
 """A text of the user, a message, one in chat-completions form, or several of these."""
@@ -60,7 +66,8 @@ class Agent:
 
     Args:
         client: The model.
-        instructions: What the model should be and know; a run may have its own instead.
+        instructions: What the model should be and know, or a function of the run that says it;
+            a run may have its own instead.
         name: How logs and other agents call it.
         tools: Tools, or functions to make them of.
         context_providers: What stands around each run, in this order. Without one that loads
@@ -74,6 +81,10 @@ class Agent:
             `pending` calls.
         limits: What tool calls may take.
         max_rounds: Rounds of tool calls, after which the model has to answer.
+        middleware: What stands around runs, calls of the model and calls of tools; of several the
+            first is the outermost.
+        usage_limits: What a run may use, if it doesn't say otherwise.
+        description: What it is for, to whoever may call it: see `as_tool`.
         tool_conflict: Whether a tool whose name is taken is left out, or an error.
         on_provider_error: Whether a provider that fails is noted and left out, or ends the run.
         provider_timeout: Seconds that one call of a provider may take.
@@ -87,7 +98,7 @@ class Agent:
     def __init__(  # noqa: PLR0913 - an agent is described in one place
         self,
         client: ContextBackend,
-        instructions: str | None = None,
+        instructions: str | Instructions | None = None,
         *,
         name: str | None = None,
         tools: Iterable[Tool | Callable[..., Any]] = (),
@@ -97,6 +108,9 @@ class Agent:
         compression_strategy: AnyStrategy | None = None,
         token_counter: AnyCounter | None = None,
         approve: ApprovalCallback | None = None,
+        middleware: Iterable[Middleware] = (),
+        usage_limits: UsageLimits | None = None,
+        description: str = "",
         limits: Limits = Limits(),  # noqa: B008 - frozen
         max_rounds: int = 20,
         tool_conflict: ToolConflict = "skip",
@@ -109,7 +123,8 @@ class Agent:
         self.client = check_type("client", client, ContextBackend)
         self.name = name
         self.options = check_type("options", options or SendOptions(), SendOptions)
-        if instructions is not None:
+        self.instruct = instructions if callable(instructions) else None
+        if isinstance(instructions, str):
             self.options = self.options.model_copy(update={"instructions": instructions})
         self.context_providers: Sequence[ContextProvider] = tuple(context_providers)
         self.chain = ProviderChain(
@@ -132,6 +147,9 @@ class Agent:
         )
         self._waits = on_provider_error == "raise"
         self._approve = check_approval(approve)
+        self.middleware = MiddlewareChain(middleware)
+        self.usage_limits = usage_limits
+        self.description = description
         self._limits = limits
 
     def __repr__(self) -> str:
@@ -167,6 +185,8 @@ class Agent:
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, ApprovalDecision] | None = None,
         output_type: type[Any] | None = None,
+        deps: object = None,
+        usage_limits: UsageLimits | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse]: ...
 
@@ -182,10 +202,12 @@ class Agent:
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, ApprovalDecision] | None = None,
         output_type: type[Any] | None = None,
+        deps: object = None,
+        usage_limits: UsageLimits | None = None,
         wait_for_persistence: bool = False,
     ) -> AgentStream: ...
 
-    def run(
+    def run(  # noqa: PLR0913 - a run is described in one place
         self,
         messages: RunInput = (),
         *,
@@ -196,6 +218,8 @@ class Agent:
         tools: Iterable[Tool | Callable[..., Any]] = (),
         approvals: Mapping[str, ApprovalDecision] | None = None,
         output_type: type[Any] | None = None,
+        deps: object = None,
+        usage_limits: UsageLimits | None = None,
         wait_for_persistence: bool = False,
     ) -> Coroutine[Any, Any, AgentResponse] | AgentStream:
         """Have the model answer, calling tools as often as it wants.
@@ -214,6 +238,8 @@ class Agent:
             approvals: Decisions on calls that an earlier run left pending, by their ids: True,
                 False, or a text that says why not.
             output_type: Have the answer be a value of this type; see `AgentResponse.value`.
+            deps: What tools and instructions get as `RunContext.deps`.
+            usage_limits: What the run may use, in the place of the agent's.
             wait_for_persistence: Return only when the last provider has had its turn.
         """
         chosen = check_type("options", options or SendOptions(), SendOptions).merged_over(
@@ -230,6 +256,8 @@ class Agent:
             tools=_to_tools(tools),
             approvals=approvals or {},
             output_type=output_type,
+            deps=deps,
+            usage_limits=usage_limits or self.usage_limits,
             wait=wait_for_persistence or self._waits,
         )
         if stream:
@@ -237,7 +265,10 @@ class Agent:
         return self._perform(asked)
 
     async def _perform(self, asked: RunRequest, emit: UpdateSink | None = None) -> AgentResponse:
-        return await Run(self, asked, emit).perform()
+        async def perform(asked: RunRequest) -> AgentResponse:
+            return await Run(self, asked, emit).perform()
+
+        return await self.middleware.run(asked, perform)
 
     def run_sync(self, messages: RunInput = (), **options: Any) -> AgentResponse:  # noqa: ANN401 - run's
         """`run`, for programs without an event loop. Its arguments are those of `run`."""
@@ -286,10 +317,11 @@ class Agent:
     def toolbox(
         self,
         tools: Sequence[Tool],
-        session: AgentSession,
+        run: RunContext[Any],
         *,
         keeper: ToolResultStore,
         progress: Callable[[ToolCall, str], object],
+        meter: UsageMeter,
     ) -> Toolbox:
         """What runs the calls of a run."""
         return Toolbox(
@@ -297,9 +329,11 @@ class Agent:
             limits=self._limits,
             approve=self._approve,
             keeper=keeper,
-            reader=HAS_TRUNCATED_RESULTS in session.state,
-            conversation_id=session.session_id,
+            reader=run.session is not None and HAS_TRUNCATED_RESULTS in run.session.state,
+            conversation_id=None if run.session is None else run.session.session_id,
             progress=progress,
+            around=self.middleware.around_tools((meter.around_tool,)),
+            run=run,
         )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
@@ -13,10 +12,13 @@ from agent_context._actor import checkpoint
 from agent_context._validation import check_type
 from agent_context.agent.background import BackgroundTasks
 from agent_context.agent.conversations import SessionConversations
+from agent_context.agent.middleware import MiddlewareChain
 from agent_context.agent.request_builder import RequestBuilder
+from agent_context.agent.run_request import RunRequest
 from agent_context.agent.stream import AgentUpdate, RunUpdates, UpdateSink
 from agent_context.agent.structured_output import request_structured_output, retry_request
 from agent_context.agent.turn import Request, Turn
+from agent_context.agent.usage_limits import UsageMeter
 from agent_context.errors import (
     AgentContextError,
     ConversationBusy,
@@ -28,7 +30,7 @@ from agent_context.errors import (
     StoreError,
 )
 from agent_context.messages import Completion, Message, Role, ToolCall, Usage, new_id
-from agent_context.options import SendOptions, release_tool_choice
+from agent_context.options import release_tool_choice
 from agent_context.protocol import Extend
 from agent_context.providers.chain import ProviderChain
 from agent_context.providers.context import SessionContext
@@ -48,11 +50,11 @@ from agent_context.tools import ApprovalDecision, Tool, Toolbox, ToolRunResult
 from agent_context.tools.approval import distinct_ids
 from agent_context.tools.loop import ToolLoopRunner
 from agent_context.tools.result_store import READ_RESULT_TOOL, ToolResultStore
+from agent_context.tools.tool import RunContext
 
 __all__ = [
     "HAS_TRUNCATED_RESULTS",
     "Run",
-    "RunRequest",
     "RunServices",
     "check_decisions",
     "close_calls",
@@ -64,26 +66,6 @@ HAS_TRUNCATED_RESULTS: Final = "shortened_tool_results"
 """In a session's state: some tool result was cut, so the tool that reads on is offered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """What a run was asked for."""
-
-    messages: Sequence[Message] = ()
-    ids: frozenset[str] = frozenset()
-    """Of those messages that the caller made, who may have said them before."""
-    session: AgentSession | None = None
-    options: SendOptions = field(default_factory=SendOptions)
-    tools: Sequence[Tool] = ()
-    approvals: Mapping[str, ApprovalDecision] = field(default_factory=dict[str, ApprovalDecision])
-    output_type: type[Any] | None = None
-    wait: bool = False
-    """Whether the run ends for its caller only when the last provider has had its turn."""
-
-    def __post_init__(self) -> None:
-        if self.session is not None:
-            check_type("session", self.session, AgentSession)
-
-
 class RunServices(AgentLike, Protocol):
     """What a run needs of its agent."""
 
@@ -92,14 +74,17 @@ class RunServices(AgentLike, Protocol):
     conversations: SessionConversations
     background: BackgroundTasks
     max_rounds: int
+    middleware: MiddlewareChain
+    instruct: Callable[[RunContext[Any]], str | Awaitable[str]] | None
 
     def toolbox(
         self,
         tools: Sequence[Tool],
-        session: AgentSession,
+        run: RunContext[Any],
         *,
         keeper: ToolResultStore,
         progress: Callable[[ToolCall, str], object],
+        meter: UsageMeter,
     ) -> Toolbox: ...
 
 
@@ -122,6 +107,7 @@ class Run:
         self._said: list[Message] = []
         """What model and tools said; first, if calls of an earlier run waited, that answer."""
         self._usages: list[Usage] = []
+        self._meter = UsageMeter(asked.usage_limits)
         self._context = SessionContext(
             input_messages=[said for said in asked.messages if said.role is not Role.SYSTEM],
             session_id=self._session.session_id,
@@ -173,10 +159,19 @@ class Run:
         waiting = last_open_tool_calls(before)
         check_decisions(self._asked.approvals, waiting)
         self._rename_known(before)
+        run = RunContext(
+            deps=self._asked.deps,
+            session=session,
+            messages=context.input_messages,
+            usages=self._meter.usages,
+        )
+        await self._instruct(run)
         await agent.chain.before(agent, session, context)
         tools = agent.requests.merge_tools(context, self._asked.tools)
         keeper = self._records or session.tool_results
-        toolbox = agent.toolbox(tools, session, keeper=keeper, progress=self._updates.report)
+        toolbox = agent.toolbox(
+            tools, run, keeper=keeper, progress=self._updates.report, meter=self._meter
+        )
         if waiting is not None:
             pending = await self._resume(conversation, toolbox, waiting)
             if pending:
@@ -192,14 +187,27 @@ class Run:
             return self._response(completion, pending)
         return await self._parse_or_retry(self._asked.output_type, request, toolbox, completion)
 
+    async def _instruct(self, run: RunContext[Any]) -> None:
+        """Ask for the agent's instructions, if a function says them and the run has none."""
+        instruct, options = self._agent.instruct, self._context.options
+        if instruct is None or options.instructions is not None:
+            return
+        said = instruct(run)
+        text = check_type("instructions", said if isinstance(said, str) else await said, str)
+        self._context.options = options.model_copy(update={"instructions": text})
+
     async def _take_turn(
         self, request: Request, toolbox: Toolbox
     ) -> tuple[Completion, Sequence[ToolCall]]:
         """One turn; returns its last answer, and the calls in it that wait."""
         loop = ToolLoopRunner(
-            toolbox, asyncio.get_running_loop(), max_rounds=self._agent.max_rounds
+            toolbox,
+            asyncio.get_running_loop(),
+            max_rounds=self._agent.max_rounds,
+            begin_round=self._meter.begin_round,
         )
-        turn = self._turn = Turn(self._conversation(), loop)
+        around = self._agent.middleware.around_models(self._meter.around)
+        turn = self._turn = Turn(self._conversation(), loop, around)
         try:
             if self._streams:
                 completion = await turn.streamed(request, self._updates.hear)

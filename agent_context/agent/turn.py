@@ -12,6 +12,7 @@ from msgspec import Struct
 from agent_context._runtime import Reply
 from agent_context.errors import ConversationClosed
 from agent_context.messages import Completion, Message
+from agent_context.model_call import ModelMiddleware
 from agent_context.options import SendOptions
 from agent_context.protocol import Send, SendStream
 from agent_context.ref import ContextRef, submit
@@ -35,9 +36,11 @@ class Request(Struct, frozen=True, kw_only=True):
 class Turn:
     """One turn, streamed or not, whose end can be waited for when it was cancelled."""
 
-    def __init__(self, conversation: ContextRef, loop: ToolLoopRunner) -> None:
+    def __init__(
+        self, conversation: ContextRef, loop: ToolLoopRunner, around: ModelMiddleware | None
+    ) -> None:
         self._conversation = conversation
-        self._loop = loop
+        self._loop, self._around = loop, around
         self._reply: Reply[Completion] | None = None
         self._stream: Stream | None = None
 
@@ -50,6 +53,7 @@ class Turn:
             history=request.history,
             outgoing=request.outgoing,
             loop=self._loop,
+            around=self._around,
         )
         try:
             self._reply = submit(self._conversation, send)
@@ -69,6 +73,7 @@ class Turn:
             history=request.history,
             outgoing=request.outgoing,
             loop=self._loop,
+            around=self._around,
         )
         self._stream = await self._conversation.aask(send)
         try:

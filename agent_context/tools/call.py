@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from agent_context.errors import ToolError
@@ -12,9 +13,12 @@ from agent_context.tools.arguments import require_arguments
 from agent_context.tools.offload import retrieve_exception
 from agent_context.tools.tool import CallableTool, ToolContext
 
-__all__ = ["RepeatedFailures", "run_tool"]
+__all__ = ["AroundTool", "RepeatedFailures", "run_tool", "surround"]
 
 logger = logging.getLogger(__name__)
+
+AroundTool = Callable[[ToolContext, Callable[[ToolContext], Awaitable[object]]], Awaitable[object]]
+"""Called with a call and with what carries it out, whose result it returns."""
 
 _GRACE: Final = 1.0
 """Seconds that a tool has to clean up when it is cancelled; then it is left to itself."""
@@ -34,9 +38,31 @@ async def run_tool(
             raise
         raise ToolError(f"{tool.name} was cancelled before it had finished.") from error
     except Exception as error:
-        logger.warning("Tool %s failed", tool.name, exc_info=error)
-        what = f": {type(error).__name__}: {_words(error)}" if details else ""
-        raise ToolError(f"{tool.name} failed{what}") from error
+        raise _failed(tool.name, error, details=details) from error
+
+
+async def surround(
+    around: AroundTool | None,
+    context: ToolContext,
+    proceed: Callable[[ToolContext], Awaitable[object]],
+    *,
+    details: bool,
+) -> object:
+    """What `around` makes of a call. Every failure is a `ToolError` with a text for the model."""
+    if around is None:
+        return await proceed(context)
+    try:
+        return await around(context, proceed)
+    except ToolError:
+        raise
+    except Exception as error:
+        raise _failed(context.call.name, error, details=details) from error
+
+
+def _failed(name: str, error: Exception, *, details: bool) -> ToolError:
+    logger.warning("Tool %s failed", name, exc_info=error)
+    what = f": {type(error).__name__}: {_words(error)}" if details else ""
+    return ToolError(f"{name} failed{what}")
 
 
 def _is_ours() -> bool:

@@ -16,7 +16,7 @@ from agent_context.tools.docstring import Docs, parse_docstring
 from agent_context.tools.offload import in_thread
 from agent_context.tools.schema import json_schema, strict_schema
 from agent_context.tools.signature import Signature, is_unbound, plain_function
-from agent_context.tools.tool import ApprovalPolicy, CallableTool, ToolContext
+from agent_context.tools.tool import ApprovalPolicy, CallableTool, RunContext, ToolContext
 
 __all__ = ["FunctionTool", "tool"]
 
@@ -47,6 +47,10 @@ class FunctionTool(CallableTool):
     def interruptible(self) -> bool:
         """Only what is asynchronous can be stopped."""
         return _is_async(self.target)
+
+    def check_run(self, run: RunContext[Any]) -> None:
+        """Raises `InvalidOptions` if the function takes other `deps` than the run has."""
+        self.signature.check_deps(run, who=self.name)
 
     def normalize(self, arguments: str) -> str:
         """The arguments that fit the annotations, as the function will get them."""

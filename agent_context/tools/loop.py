@@ -71,6 +71,7 @@ class ToolLoopRunner:
         loop: asyncio.AbstractEventLoop | None = None,
         *,
         max_rounds: int = 20,
+        begin_round: Callable[[Completion], object] | None = None,
     ) -> None:
         """Bind a toolbox to a turn.
 
@@ -78,6 +79,7 @@ class ToolLoopRunner:
             toolbox: What runs the calls.
             loop: Where asynchronous tools run.
             max_rounds: Rounds of tool calls; after that the model has to answer without tools.
+            begin_round: Told each answer before its calls are carried out; it may raise.
 
         Raises:
             InvalidOptions: there would be no round at all.
@@ -86,7 +88,7 @@ class ToolLoopRunner:
             raise InvalidOptions(f"max_rounds: at least 1, not {max_rounds}")
         self._toolbox = toolbox
         self._loop = loop
-        self._max_rounds = max_rounds
+        self._max_rounds, self._begin_round = max_rounds, begin_round
         self._variables = contextvars.copy_context()
         self._repeats = RepeatedFailures()
         self._offered = toolbox.tools
@@ -110,6 +112,8 @@ class ToolLoopRunner:
                 f"the model went on calling tools after {self._max_rounds} rounds, although it was "
                 "told to answer without them"
             )
+        if self._begin_round is not None:
+            self._begin_round(completion)
         calls = completion.message.tool_calls
         if self.rounds >= self._max_rounds:
             outcome = _refuse(calls, done)

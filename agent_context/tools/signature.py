@@ -14,7 +14,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
 from agent_context.errors import InvalidOptions
-from agent_context.tools.tool import ToolContext
+from agent_context.tools.tool import RunContext, ToolContext
 
 __all__ = ["Signature", "is_unbound", "plain_function"]
 
@@ -48,6 +48,8 @@ class Signature:
     parameters: tuple[_Parameter, ...] = field(compare=False)
     contexts: tuple[str, ...] = field(compare=False)
     """The parameters that get the `ToolContext`."""
+    runs: Mapping[str, object] = field(default_factory=dict[str, object], compare=False)
+    """The parameters that get the `RunContext`, each with the type of its `deps`."""
 
     @classmethod
     def of(cls, function: Function, descriptions: Mapping[str, str], *, who: str) -> Signature:
@@ -55,14 +57,24 @@ class Signature:
         own = dict(_own_parameters(function, who))
         kinds = _kinds(function, own, who)
         contexts = tuple(name for name, kind in kinds.items() if _is_context(kind))
-        kinds = {name: kind for name, kind in kinds.items() if name not in contexts}
+        runs = {name: _deps_of(kind) for name, kind in kinds.items() if _is_run(kind)}
+        kinds = {n: kind for n, kind in kinds.items() if n not in contexts and n not in runs}
         shown = [own[name] for name in kinds]
         fields: dict[str, Any] = {
             f"p{number}": (_describe(item.name, kinds[item.name], descriptions), _default(item))
             for number, item in enumerate(shown)
         }
         parameters = tuple(_parameter(item, f"p{n}") for n, item in enumerate(shown))
-        return cls(_model(fields, kinds, who), parameters, contexts)
+        return cls(_model(fields, kinds, who), parameters, contexts, runs)
+
+    def check_deps(self, run: RunContext[Any], *, who: str) -> None:
+        """Raises `InvalidOptions` if a parameter wants other `deps` than the run has."""
+        for kind in self.runs.values():
+            if isinstance(kind, type) and not isinstance(run.deps, kind):
+                raise InvalidOptions(
+                    f"{who} takes a RunContext[{kind.__name__}], and deps is "
+                    f"{type(run.deps).__name__}: run(…, deps=…) gives them"
+                )
 
     def bound(
         self, values: BaseModel, context: ToolContext
@@ -70,6 +82,7 @@ class Signature:
         """What to call the function with."""
         positional: list[object] = []
         named: dict[str, object] = dict.fromkeys(self.contexts, context)
+        named |= dict.fromkeys(self.runs, context.run or RunContext(deps=None))
         for item in self.parameters:
             given = item.field in values.model_fields_set or item.computed
             if item.positional:
@@ -126,6 +139,14 @@ def _kinds(function: Function, own: Mapping[str, inspect.Parameter], who: str) -
                 f"({type(error).__name__}: {error}); its names must be those of the module"
             ) from error
     return kinds
+
+
+def _is_run(kind: object) -> bool:
+    return kind is RunContext or get_origin(kind) is RunContext
+
+
+def _deps_of(kind: object) -> object:
+    return get_args(kind)[0] if get_args(kind) else object
 
 
 def _is_context(kind: object) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
+import orjson
 from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -21,10 +23,15 @@ from pydantic import (
 
 from agent_context._validation import check_callback
 from agent_context.errors import InvalidOptions, ToolError
-from agent_context.messages import ToolCall, describe_validation_error
+from agent_context.messages import Message, ToolCall, Usage, describe_validation_error
 from agent_context.tools.arguments import normalize_arguments
 
-__all__ = ["ApprovalPolicy", "CallableTool", "Tool", "ToolContext"]
+if TYPE_CHECKING:
+    from agent_context.sessions.session import AgentSession
+
+__all__ = ["ApprovalPolicy", "CallableTool", "RunContext", "Tool", "ToolContext"]
+
+D = TypeVar("D")
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +67,25 @@ A function that raises counts as `require`.
 """
 
 
+class RunContext(Struct, Generic[D], frozen=True, kw_only=True):
+    """The run that a tool is called in: a parameter annotated with this type gets it.
+
+    `RunContext[Database]` says what `deps` is, to type checkers and when the tool is called.
+    """
+
+    deps: D
+    """What `Agent.run(deps=…)` was given."""
+    session: AgentSession | None = None
+    messages: Sequence[Message] = ()
+    """What the caller says in this run."""
+    usages: Sequence[Usage] = ()
+
+    @property
+    def usage(self) -> Usage:
+        """What the model calls of the run have cost so far."""
+        return Usage.total(self.usages)
+
+
 class ToolContext(Struct, frozen=True):
     """What a running tool may ask for: a parameter annotated with this type gets it.
 
@@ -70,6 +96,8 @@ class ToolContext(Struct, frozen=True):
     conversation_id: str | None = None
     progress: Callable[[ToolCall, str], object] | None = None
     stopped: Event = field(default_factory=Event)
+    run: RunContext[Any] | None = None
+    """The run of an agent in which the tool is called."""
 
     @property
     def call_id(self) -> str:
@@ -83,6 +111,11 @@ class ToolContext(Struct, frozen=True):
         A synchronous function can't be interrupted. One that takes long should look at this.
         """
         return self.stopped.is_set()
+
+    def with_arguments(self, **arguments: object) -> Self:
+        """The same for a call with these arguments in the place of its own."""
+        text = orjson.dumps(arguments).decode()
+        return replace(self, call=self.call.model_copy(update={"arguments": text}))
 
     def report(self, text: str) -> None:
         """Say how far the work is, to whoever listens."""
@@ -132,6 +165,9 @@ class CallableTool(Tool, ABC):
     def interruptible(self) -> bool:
         """Whether cancelling a call ends what it does."""
         return True
+
+    def check_run(self, run: RunContext[Any]) -> None:
+        """Raises `InvalidOptions` if the tool can't be called in such a run."""
 
     def normalize(self, arguments: str) -> str:
         """The arguments as one JSON object: what is judged is what will run.

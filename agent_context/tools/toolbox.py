@@ -23,7 +23,7 @@ from agent_context.tools.approval import (
     request_decision,
 )
 from agent_context.tools.arguments import require_arguments
-from agent_context.tools.call import RepeatedFailures, run_tool
+from agent_context.tools.call import AroundTool, RepeatedFailures, run_tool, surround
 from agent_context.tools.function import tool as tool_of
 from agent_context.tools.result_parts import result_message, to_parts
 from agent_context.tools.result_store import (
@@ -33,7 +33,7 @@ from agent_context.tools.result_store import (
     make_read_result_tool,
     truncate_parts,
 )
-from agent_context.tools.tool import CallableTool, Tool, ToolContext
+from agent_context.tools.tool import CallableTool, RunContext, Tool, ToolContext
 
 __all__ = ["Limits", "ToolRunResult", "Toolbox"]
 
@@ -88,6 +88,8 @@ class Toolbox:
         reader: bool = False,
         conversation_id: str | None = None,
         progress: Callable[[ToolCall, str], object] | None = None,
+        around: AroundTool | None = None,
+        run: RunContext[Any] | None = None,
     ) -> None:
         """Gather tools.
 
@@ -102,9 +104,12 @@ class Toolbox:
                 that comes later changes the beginning of the prompt, and with it what is cached.
             conversation_id: For the tools that want to know.
             progress: Hears what tools report, on whatever thread they run.
+            around: Stands around each call that is allowed to run.
+            run: For the tools that want to know.
 
         Raises:
-            InvalidOptions: two tools have one name, or a function can't be a tool.
+            InvalidOptions: two tools have one name, a function can't be a tool, or one takes other
+                `deps` than the run has.
         """
         self._parallel = parallel
         self._limits = limits
@@ -113,7 +118,11 @@ class Toolbox:
         self._offers_reader = reader
         self._conversation_id = conversation_id
         self._progress = None if progress is None else check_callback("progress", progress)
+        self._around, self._run = around, run
         self._tools = _by_name(tools)
+        for item in self._tools.values():
+            if isinstance(item, CallableTool) and run is not None:
+                item.check_run(run)
         self._reader = make_read_result_tool(self._keeper, limits.max_result)
 
     @property
@@ -231,8 +240,12 @@ class Toolbox:
         """The result of a call, short enough to be read. Raises `ToolError`."""
         found, limits = self._find(call.name), self._limits
         timeout = limits.timeout if found.timeout is None else found.timeout
-        context = ToolContext(call, self._conversation_id, self._progress)
-        value = await run_tool(found, context, timeout=timeout, details=limits.details)
+        context = ToolContext(call, self._conversation_id, self._progress, run=self._run)
+
+        async def proceed(context: ToolContext) -> object:
+            return await run_tool(found, context, timeout=timeout, details=limits.details)
+
+        value = await surround(self._around, context, proceed, details=limits.details)
         parts = to_parts(value)
         most = found.max_result or limits.max_result
         short = await truncate_parts(parts, call.id, most, self._keeper)
