@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import ParamSpec, TypeVar
 
-from agent_context.errors import InvalidOptions
+from agent_context.errors import InvalidOptions, UsageError
 
-__all__ = ["check_async", "check_callback", "check_type", "is_async", "missing_extra"]
+__all__ = [
+    "check_async",
+    "check_callback",
+    "check_type",
+    "explain_foreign_names",
+    "is_async",
+    "missing_extra",
+]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -59,3 +68,20 @@ def missing_extra(what: str, package: str, extra: str) -> InvalidOptions:
         f"{what} needs the package {package}, which is not installed: "
         f"pip install 'context-actor[{extra}]'"
     )
+
+
+def explain_foreign_names(
+    names: Mapping[str, str],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Have a function say what an argument of another library is called here."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs.keys() & names.keys():
+                raise UsageError(f"{name}: it is called otherwise here: {names[name]}")
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate

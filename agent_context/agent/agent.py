@@ -6,21 +6,32 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast, overload
+from typing import Any, Literal, Self, cast, overload
 
-from agent_context._validation import check_type
+from typing_extensions import TypeVar
+
+from agent_context._validation import check_type, explain_foreign_names
 from agent_context.agent.background import BackgroundTasks
 from agent_context.agent.conversations import ConversationSource, SessionConversations
 from agent_context.agent.middleware import Middleware, MiddlewareChain
 from agent_context.agent.request_builder import AnyCounter, RequestBuilder
 from agent_context.agent.run import HAS_TRUNCATED_RESULTS, Run
+from agent_context.agent.run_input import (
+    FOREIGN_NAMES,
+    RunInput,
+    ToolsInput,
+    to_messages,
+    to_options,
+    to_tools,
+    with_instructions,
+)
 from agent_context.agent.run_request import RunRequest
 from agent_context.agent.stream import AgentStream, UpdateSink
 from agent_context.agent.usage_limits import UsageLimits, UsageMeter
 from agent_context.backend import ContextBackend
 from agent_context.compression.strategy import Strategy
-from agent_context.errors import UsageError
-from agent_context.messages import Message, ToolCall
+from agent_context.errors import InvalidOptions, ToolError, UsageError
+from agent_context.messages import ToolCall
 from agent_context.options import SendOptions
 from agent_context.providers.chain import (
     AfterRunOrder,
@@ -37,6 +48,8 @@ from agent_context.stores.store import Store
 from agent_context.tools import (
     ApprovalCallback,
     ApprovalDecision,
+    ApprovalPolicy,
+    FunctionTool,
     Limits,
     Tool,
     Toolbox,
@@ -47,15 +60,13 @@ from agent_context.tools.approval import check_approval
 from agent_context.tools.merge import ToolConflict
 from agent_context.tools.tool import RunContext
 
-__all__ = ["Agent", "RunInput"]
+__all__ = ["Agent"]
 
 
 T = TypeVar("T")
+V = TypeVar("V", default=Any)
 Instructions = Callable[[RunContext[Any]], str | Awaitable[str]]
 """Says what the model should be and know in a run."""
-_One = str | Message | Mapping[str, Any]
-RunInput = _One | Iterable[_One]
-"""A text of the user, a message, one in chat-completions form, or several of these."""
 
 
 class Agent:
@@ -95,15 +106,16 @@ class Agent:
             its conversations compress.
     """
 
+    @explain_foreign_names(FOREIGN_NAMES)
     def __init__(  # noqa: PLR0913 - an agent is described in one place
         self,
         client: ContextBackend,
         instructions: str | Instructions | None = None,
         *,
         name: str | None = None,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: ToolsInput = (),
         context_providers: Iterable[ContextProvider] = (),
-        options: SendOptions | None = None,
+        options: SendOptions | Mapping[str, Any] | None = None,
         compression: Strategy | None = None,
         compression_strategy: AnyStrategy | None = None,
         token_counter: AnyCounter | None = None,
@@ -121,36 +133,30 @@ class Agent:
         host: ConversationSource | None = None,
     ) -> None:
         self.client = check_type("client", client, ContextBackend)
-        self.name = name
-        self.options = check_type("options", options or SendOptions(), SendOptions)
-        self.instruct = instructions if callable(instructions) else None
-        if isinstance(instructions, str):
-            self.options = self.options.model_copy(update={"instructions": instructions})
+        self.name, self.description = name, description
+        self.instruct = None if isinstance(instructions, str) else instructions
+        text = instructions if isinstance(instructions, str) else None
+        self.options = with_instructions(to_options(options), text)
         self.context_providers: Sequence[ContextProvider] = tuple(context_providers)
+        providers = _add_default_history(self.context_providers)
         self.chain = ProviderChain(
-            _add_default_history(self.context_providers),
-            on_error=on_provider_error,
-            patience=provider_timeout,
-            post_order=post_order,
+            providers, on_error=on_provider_error, patience=provider_timeout, post_order=post_order
         )
         self.requests = RequestBuilder(
             client=client,
-            tools=_to_tools(tools),
+            tools=to_tools(tools),
             tool_conflict=tool_conflict,
             strategy=compression_strategy,
             counter=token_counter,
         )
         self.background = BackgroundTasks()
-        self.max_rounds = max_rounds
+        self.max_rounds, self.usage_limits = max_rounds, usage_limits
         self.conversations = SessionConversations(
             client, self.options, compression=compression, store=store, host=host
         )
         self._waits = on_provider_error == "raise"
-        self._approve = check_approval(approve)
+        self._approve, self._limits = check_approval(approve), limits
         self.middleware = MiddlewareChain(middleware)
-        self.usage_limits = usage_limits
-        self.description = description
-        self._limits = limits
 
     def __repr__(self) -> str:
         return f"<agent {self.name or 'without a name'}>"
@@ -176,52 +182,53 @@ class Agent:
     @overload
     def run(
         self,
-        messages: RunInput = (),
+        messages: RunInput | None = (),
         *,
         stream: Literal[False] = False,
         session: AgentSession | None = None,
-        options: SendOptions | None = None,
+        options: SendOptions | Mapping[str, Any] | None = None,
         instructions: str | None = None,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: ToolsInput = (),
         approvals: Mapping[str, ApprovalDecision] | None = None,
-        output_type: type[Any] | None = None,
+        output_type: type[V] | None = None,
         deps: object = None,
         usage_limits: UsageLimits | None = None,
         wait_for_persistence: bool = False,
-    ) -> Coroutine[Any, Any, AgentResponse]: ...
+    ) -> Coroutine[Any, Any, AgentResponse[V]]: ...
 
     @overload
     def run(
         self,
-        messages: RunInput = (),
+        messages: RunInput | None = (),
         *,
         stream: Literal[True],
         session: AgentSession | None = None,
-        options: SendOptions | None = None,
+        options: SendOptions | Mapping[str, Any] | None = None,
         instructions: str | None = None,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: ToolsInput = (),
         approvals: Mapping[str, ApprovalDecision] | None = None,
-        output_type: type[Any] | None = None,
+        output_type: type[V] | None = None,
         deps: object = None,
         usage_limits: UsageLimits | None = None,
         wait_for_persistence: bool = False,
-    ) -> AgentStream: ...
+    ) -> AgentStream[V]: ...
 
+    @explain_foreign_names(FOREIGN_NAMES)
     def run(  # noqa: PLR0913 - a run is described in one place
         self,
-        messages: RunInput = (),
+        messages: RunInput | None = (),
         *,
         stream: bool = False,
         session: AgentSession | None = None,
-        options: SendOptions | None = None,
+        options: SendOptions | Mapping[str, Any] | None = None,
         instructions: str | None = None,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: ToolsInput = (),
         approvals: Mapping[str, ApprovalDecision] | None = None,
-        output_type: type[Any] | None = None,
+        output_type: type[V] | None = None,
         deps: object = None,
         usage_limits: UsageLimits | None = None,
         wait_for_persistence: bool = False,
-    ) -> Coroutine[Any, Any, AgentResponse] | AgentStream:
+    ) -> Coroutine[Any, Any, AgentResponse[V]] | AgentStream[V]:
         """Have the model answer, calling tools as often as it wants.
 
         Await it for the `AgentResponse`; with `stream=True` iterate it for updates. What ends the
@@ -242,27 +249,21 @@ class Agent:
             usage_limits: What the run may use, in the place of the agent's.
             wait_for_persistence: Return only when the last provider has had its turn.
         """
-        chosen = check_type("options", options or SendOptions(), SendOptions).merged_over(
-            self.options
-        )
-        if instructions is not None:
-            chosen = chosen.model_copy(update={"instructions": instructions})
-        said = [(_to_message(item), item) for item in _as_items(messages)]
+        chosen = with_instructions(to_options(options).merged_over(self.options), instructions)
+        said = to_messages(messages)
         asked = RunRequest(
-            messages=[message for message, _ in said],
-            ids=frozenset(message.id for message, item in said if not isinstance(item, str)),
+            messages=said.messages,
+            ids=said.known_ids,
             session=session,
             options=chosen,
-            tools=_to_tools(tools),
+            tools=to_tools(tools),
             approvals=approvals or {},
             output_type=output_type,
             deps=deps,
             usage_limits=usage_limits or self.usage_limits,
             wait=wait_for_persistence or self._waits,
         )
-        if stream:
-            return AgentStream(partial(self._perform, asked))
-        return self._perform(asked)
+        return AgentStream(partial(self._perform, asked)) if stream else self._perform(asked)
 
     async def _perform(self, asked: RunRequest, emit: UpdateSink | None = None) -> AgentResponse:
         async def perform(asked: RunRequest) -> AgentResponse:
@@ -270,10 +271,45 @@ class Agent:
 
         return await self.middleware.run(asked, perform)
 
-    def run_sync(self, messages: RunInput = (), **options: Any) -> AgentResponse:  # noqa: ANN401 - run's
+    def run_sync(
+        self,
+        messages: RunInput | None = (),
+        *,
+        output_type: type[V] | None = None,
+        **options: Any,  # noqa: ANN401 - run's
+    ) -> AgentResponse[V]:
         """`run`, for programs without an event loop. Its arguments are those of `run`."""
-        run = cast("Coroutine[Any, Any, AgentResponse]", self.run(messages, **options))
+        run = cast(
+            "Coroutine[Any, Any, AgentResponse[V]]",
+            self.run(messages, output_type=output_type, **options),
+        )
         return _run(run, "run_sync", "await run()")
+
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        approval: ApprovalPolicy = "never",
+    ) -> FunctionTool:
+        """A tool that has this agent answer, for another agent.
+
+        Each call is a run of its own, without a session, with the `deps` of the run that calls it.
+        It is called by the agent's `name` and `description` unless others are given. Raises
+        `InvalidOptions` if there is no name, or none that a model can be told.
+        """
+
+        async def ask(run: RunContext[Any], request: str) -> str:
+            response = await self.run(request, deps=run.deps)
+            if response.pending:
+                waiting = ", ".join(call.name for call in response.pending)
+                raise ToolError(f"it can't go on: somebody must allow its calls of {waiting} first")
+            return response.text
+
+        if (called := name or self.name) is None:
+            raise InvalidOptions("as_tool: the agent has no name: give one, as_tool(name=…)")
+        told = description or self.description or "Ask this assistant."
+        return tool(ask, name=called, description=told, approval=approval)
 
     async def drain(self, session: AgentSession | None = None) -> None:
         """Wait until the runs so far, of one session or all, have ended for providers too."""
@@ -352,23 +388,6 @@ def _add_default_history(providers: Sequence[ContextProvider]) -> Sequence[Conte
     if any(map(loads_history, providers)):
         return providers
     return (InMemoryHistoryProvider("conversation"), *providers)
-
-
-def _as_items(said: RunInput) -> Iterable[_One]:
-    if isinstance(said, str | Message | Mapping):
-        return (cast("_One", said),)
-    return check_type("messages", said, Iterable)
-
-
-def _to_tools(tools: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
-    listed = check_type("tools", tools, Iterable)
-    return tuple(item if isinstance(item, Tool) else tool(item) for item in listed)
-
-
-def _to_message(said: _One) -> Message:
-    if isinstance(said, Message):
-        return said
-    return Message.user(said) if isinstance(said, str) else Message.from_dict(said)
 
 
 ContextBackend.agent_type = Agent

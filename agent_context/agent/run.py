@@ -47,7 +47,7 @@ from agent_context.sessions.pending_calls import (
 from agent_context.sessions.session import AgentSession
 from agent_context.structured_output import parse_output
 from agent_context.tools import ApprovalDecision, Tool, Toolbox, ToolRunResult
-from agent_context.tools.approval import distinct_ids
+from agent_context.tools.approval import Always, distinct_ids
 from agent_context.tools.loop import ToolLoopRunner
 from agent_context.tools.result_store import READ_RESULT_TOOL, ToolResultStore
 from agent_context.tools.tool import RunContext
@@ -377,10 +377,10 @@ def check_decisions(decisions: Mapping[str, object], answer: Message | None) -> 
         waits = f"these wait: {', '.join(waiting)}" if waiting else "none does"
         raise InvalidOptions(f"approvals: no call {', '.join(map(repr, unknown))} waits; {waits}")
     for call_id, decision in decisions.items():
-        if not isinstance(decision, bool | str | Message):
+        if not isinstance(decision, bool | str | Message | Always):
             raise InvalidOptions(
-                f"approvals[{call_id!r}]: True, False, a text that says why not, or a Message that "
-                f"is the result, not {type(decision).__name__}"
+                f"approvals[{call_id!r}]: True, False, Always, a text that says why not, or a "
+                f"Message that is the result, not {type(decision).__name__}"
             )
 
 

@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from msgspec import Struct
+from typing_extensions import TypeVar
 
 from agent_context._runtime import finalizer_thread
 from agent_context.errors import RunCancelled, UsageError
@@ -118,6 +119,7 @@ class RunUpdates:
             self._emit(update)
 
 
+V = TypeVar("V", default=Any)
 _Driver = Callable[[UpdateSink], Coroutine[Any, Any, AgentResponse]]
 
 
@@ -140,7 +142,7 @@ class _UpdateQueue:
             self.waiting.put_nowait(None)
 
 
-class AgentStream:
+class AgentStream(Generic[V]):
     """A streamed run: `async for update in stream`, then `stream.response`.
 
     The run begins with the first update that is asked for. Iterating raises what went wrong, after
@@ -156,7 +158,7 @@ class AgentStream:
         self._finalizer = finalizer_thread()
 
     @property
-    def response(self) -> AgentResponse:
+    def response(self) -> AgentResponse[V]:
         """What the run gave. Raises what ended it, `UsageError` while it goes on."""
         if self._feed.error is not None:
             raise self._feed.error
@@ -164,7 +166,7 @@ class AgentStream:
             raise UsageError("the run has not ended: iterate its stream to the end first")
         return self._feed.response
 
-    async def get_final_response(self) -> AgentResponse:
+    async def get_final_response(self) -> AgentResponse[V]:
         """Let the run go on to its end, and return what it gave."""
         async for _ in self:
             pass

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from agent_context.messages import Message, Role, ToolCall
 from agent_context.tools import ApprovalDecision
-from agent_context.tools.approval import distinct_ids
+from agent_context.tools.approval import Always, distinct_ids
 from agent_context.wire.lenient_json import as_list, as_mapping
 
 __all__ = [
@@ -46,7 +46,9 @@ def note_pending(
 ) -> None:
     """Have the state say which calls of `answer` wait, and what was decided on the others."""
     waiting = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
-    state[_KEY] = {"answer": answer.id, "calls": waiting, "decisions": dict(decisions)}
+    # What was allowed for good is noted elsewhere; for these calls it is a yes.
+    plain = {key: True if isinstance(said, Always) else said for key, said in decisions.items()}
+    state[_KEY] = {"answer": answer.id, "calls": waiting, "decisions": plain}
 
 
 def forget_pending(state: MutableMapping[str, Any]) -> None:

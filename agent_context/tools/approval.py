@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from enum import Enum
 from functools import partial
-from typing import cast
+from typing import Any, Final, cast
 
 from agent_context.errors import InvalidOptions
 from agent_context.messages import Message, ToolCall
 from agent_context.tools.offload import in_thread
 
 __all__ = [
+    "Always",
     "ApprovalCallback",
     "ApprovalDecision",
     "ApprovalDecisions",
+    "StandingApprovals",
     "check_approval",
     "distinct_ids",
     "refusal_text",
@@ -24,7 +27,17 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-ApprovalDecision = bool | str | Message
+
+class Always(Enum):
+    """Allow a call, and others like it in the rest of the session without asking."""
+
+    THIS_CALL = "this call"
+    """Of the same tool with the same arguments."""
+    THIS_TOOL = "this tool"
+    """Of the same tool with any arguments."""
+
+
+ApprovalDecision = bool | str | Message | Always
 """True: run it. False: don't. A text: don't, and that is why. A message: that is its result."""
 
 ApprovalDecisions = Mapping[str, ApprovalDecision]
@@ -34,6 +47,28 @@ ApprovalCallback = Callable[
     [ToolCall], ApprovalDecision | Awaitable[ApprovalDecision | None] | None
 ]
 """Decides at once, or says None to leave it open. A synchronous function runs on a thread."""
+
+
+_STANDING: Final = "standing_approvals"
+
+
+class StandingApprovals:
+    """What was allowed for good, in the state of a session: it goes where the session goes."""
+
+    def __init__(self, state: MutableMapping[str, Any]) -> None:
+        self._state = state
+
+    def allows(self, call: ToolCall) -> bool:
+        """Whether somebody has allowed this call before, or all calls of its tool."""
+        allowed = self._state.get(_STANDING, ())
+        return [call.name, None] in allowed or [call.name, call.arguments] in allowed
+
+    def add(self, call: ToolCall, decision: Always) -> None:
+        """Allow what `decision` says of this call."""
+        entry = [call.name, call.arguments if decision is Always.THIS_CALL else None]
+        allowed = self._state.setdefault(_STANDING, [])
+        if entry not in allowed:
+            allowed.append(entry)
 
 
 def distinct_ids(calls: Sequence[ToolCall]) -> list[str]:

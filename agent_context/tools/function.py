@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from pydantic import Field
 
+from agent_context._validation import explain_foreign_names
 from agent_context.errors import InvalidOptions, ToolError
 from agent_context.tools.arguments import normalize_arguments, read_arguments
 from agent_context.tools.docstring import Docs, parse_docstring
@@ -101,6 +102,16 @@ def tool(
 ) -> FunctionTool: ...
 
 
+@explain_foreign_names(
+    {
+        "approval_mode": "approval='require' or 'never'",
+        "description_override": "description",
+        "max_invocations": "Agent(usage_limits=UsageLimits(calls_per_tool={…}))",
+        "name_override": "name",
+        "needs_approval": "approval='require', or a function of the call",
+        "requires_approval": "approval='require', or a function of the call",
+    }
+)
 def tool(
     function: Function | None = None,
     /,

@@ -146,7 +146,8 @@ def _is_run(kind: object) -> bool:
 
 
 def _deps_of(kind: object) -> object:
-    return get_args(kind)[0] if get_args(kind) else object
+    kinds = get_args(kind)
+    return object if not kinds or kinds[0] is Any else kinds[0]
 
 
 def _is_context(kind: object) -> bool:

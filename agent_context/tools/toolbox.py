@@ -14,9 +14,11 @@ from agent_context._validation import check_callback
 from agent_context.errors import InvalidOptions, ToolError
 from agent_context.messages import Message, TextPart, ToolCall
 from agent_context.tools.approval import (
+    Always,
     ApprovalCallback,
     ApprovalDecision,
     ApprovalDecisions,
+    StandingApprovals,
     check_approval,
     distinct_ids,
     refusal_text,
@@ -38,6 +40,7 @@ from agent_context.tools.tool import CallableTool, RunContext, Tool, ToolContext
 __all__ = ["Limits", "ToolRunResult", "Toolbox"]
 
 Done = Callable[[Message], object]
+_Verdict = bool | str | Message
 Begin = Callable[[], Awaitable[object]]
 
 
@@ -105,7 +108,7 @@ class Toolbox:
             conversation_id: For the tools that want to know.
             progress: Hears what tools report, on whatever thread they run.
             around: Stands around each call that is allowed to run.
-            run: For the tools that want to know.
+            run: For the tools that want to know; its session remembers what was allowed for good.
 
         Raises:
             InvalidOptions: two tools have one name, a function can't be a tool, or one takes other
@@ -119,6 +122,8 @@ class Toolbox:
         self._conversation_id = conversation_id
         self._progress = None if progress is None else check_callback("progress", progress)
         self._around, self._run = around, run
+        session = None if run is None else run.session
+        self._standing = StandingApprovals({} if session is None else session.state)
         self._tools = _by_name(tools)
         for item in self._tools.values():
             if isinstance(item, CallableTool) and run is not None:
@@ -203,12 +208,10 @@ class Toolbox:
             return _Asked(key, call, fits=False)
         return _Asked(key, call.model_copy(update={"arguments": arguments}))
 
-    async def _verdict(
-        self, asked: _Asked, decisions: ApprovalDecisions
-    ) -> ApprovalDecision | None:
+    async def _verdict(self, asked: _Asked, decisions: ApprovalDecisions) -> _Verdict | None:
         """Whether the call may run; None if nobody has decided."""
         if asked.key in decisions:
-            return decisions[asked.key]
+            return self._remember(asked, decisions[asked.key])
         found = self._tools.get(asked.call.name)
         if found is None:
             return True
@@ -216,15 +219,26 @@ class Toolbox:
             return None
         if not asked.fits or not found.needs_approval(asked.call):
             return True
-        return None if self._approve is None else await request_decision(self._approve, asked.shown)
+        if self._standing.allows(asked.call):
+            return True
+        if self._approve is None:
+            return None
+        return self._remember(asked, await request_decision(self._approve, asked.shown))
 
-    async def _answer(self, run: _Round, asked: _Asked, decision: ApprovalDecision) -> Message:
+    def _remember(self, asked: _Asked, decision: ApprovalDecision | None) -> _Verdict | None:
+        """The decision, after one that holds for later calls too was noted."""
+        if not isinstance(decision, Always):
+            return decision
+        self._standing.add(asked.call, decision)
+        return True
+
+    async def _answer(self, run: _Round, asked: _Asked, decision: _Verdict) -> Message:
         message = await self._carry_out(run, asked.call, decision)
         if run.done is not None:
             run.done(message)
         return message
 
-    async def _carry_out(self, run: _Round, call: ToolCall, decision: ApprovalDecision) -> Message:
+    async def _carry_out(self, run: _Round, call: ToolCall, decision: _Verdict) -> Message:
         if isinstance(decision, Message):
             return result_message(call.id, decision.parts)
         if decision is not True:

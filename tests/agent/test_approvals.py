@@ -11,7 +11,7 @@ from agent_context import Agent, AgentSession, Message, ToolCall
 from agent_context.errors import InvalidOptions
 from agent_context.stores.memory import MemoryStore
 from agent_context.stores.store import Store
-from agent_context.tools import FunctionTool, Toolbox, tool
+from agent_context.tools import Always, FunctionTool, Toolbox, tool
 from agent_context_backends.scripted import ScriptItem
 from tests.agent.conftest import agent_of, calls, requests, texts
 
@@ -203,3 +203,75 @@ async def test_a_model_that_must_call_is_let_go_after_its_last_round() -> None:
     await agent.run("go", options=options)
 
     assert choices(agent) == ["required", "none"]
+
+
+def twice(what: str) -> list[ScriptItem]:
+    return [deletes(("a", "one")), "first", deletes(("b", what)), "second"]
+
+
+async def test_what_is_allowed_for_good_is_not_asked_for_again() -> None:
+    ran: list[str] = []
+    agent = agent_of(twice("two"), tools=[careful(ran)])
+    session = agent.create_session()
+    await agent.run("go", session=session)
+    await agent.run(session=session, approvals={"a": Always.THIS_TOOL})
+
+    assert (await agent.run("again", session=session)).text == "second"
+    assert ran == ["one", "two"]
+
+
+async def test_the_same_call_is_allowed_for_good_and_no_other() -> None:
+    ran: list[str] = []
+    agent = agent_of([*twice("one"), deletes(("c", "two"))], tools=[careful(ran)])
+    session = agent.create_session()
+    await agent.run("go", session=session)
+    await agent.run(session=session, approvals={"a": Always.THIS_CALL})
+
+    assert (await agent.run("again", session=session)).text == "second"
+    other = await agent.run("another", session=session)
+    assert [call.id for call in other.pending] == ["c"]
+    assert ran == ["one", "one"]
+
+
+async def test_a_callback_may_allow_for_good() -> None:
+    ran: list[str] = []
+    asked: list[str] = []
+
+    def approve(call: ToolCall) -> Always:
+        asked.append(call.id)
+        return Always.THIS_TOOL
+
+    agent = agent_of(twice("two"), tools=[careful(ran)], approve=approve)
+    session = agent.create_session()
+    await agent.run("go", session=session)
+    await agent.run("again", session=session)
+
+    assert (asked, ran) == (["a"], ["one", "two"])
+
+
+async def test_what_is_allowed_for_good_holds_in_another_process() -> None:
+    ran: list[str] = []
+    store = MemoryStore()
+    async with agent_of(twice("two")[:2], tools=[careful(ran)], store=store) as agent:
+        session = agent.create_session("s")
+        await agent.run("go", session=session)
+        await agent.run(session=session, approvals={"a": Always.THIS_TOOL})
+    async with agent_of(twice("two")[2:], tools=[careful(ran)], store=store) as agent:
+        response = await agent.run("again", session=agent.create_session("s"))
+
+    assert response.text == "second"
+    assert ran == ["one", "two"]
+
+
+async def test_of_several_calls_one_may_be_allowed_for_good_before_the_others() -> None:
+    ran: list[str] = []
+    store = MemoryStore()
+    script: list[ScriptItem] = [deletes(("a", "one"), ("b", "two")), "done"]
+    agent = agent_of(script, tools=[careful(ran)], store=store)
+    session = agent.create_session("s")
+    await agent.run("go", session=session)
+
+    waiting = await agent.run(session=session, approvals={"a": Always.THIS_CALL})
+    assert [call.id for call in waiting.pending] == ["b"]
+    assert (await agent.run(session=session, approvals={"b": True})).text == "done"
+    assert ran == ["one", "two"]

@@ -487,8 +487,8 @@ async def test_what_is_no_message_is_refused() -> None:
 
     with pytest.raises(InvalidMessage):
         await agent.run({"role": "nobody", "content": "x"})
-    with pytest.raises(InvalidOptions, match="options: SendOptions expected"):
-        await agent.run("hello", options={"model": "m"})  # type: ignore[call-overload]
+    with pytest.raises(InvalidOptions, match="options: Mapping expected, not int"):
+        await agent.run("hello", options=3)  # type: ignore[call-overload]
 
 
 async def test_a_streams_response_is_there_at_its_end() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_type
 
+from pydantic import BaseModel
+
 from agent_context import (
     Agent,
     AgentContext,
@@ -56,6 +58,10 @@ from agent_context.tools import FunctionTool, Toolbox, ToolRunResult, tool
 from agent_context.tools.loop import ToolLoop, ToolLoopRunner
 from agent_context.tools.mcp import McpTool, McpTools
 from agent_context_backends.deepseek import DeepSeekBackend
+
+
+class Weather(BaseModel):
+    degrees: int
 
 
 def from_a_thread() -> None:
@@ -150,6 +156,9 @@ async def with_an_agent(backend: ContextBackend) -> None:
     session = agent.create_session()
     assert_type(session, AgentSession)
     assert_type(await agent.run("hi", session=session), AgentResponse)
+    assert_type((await agent.run("hi", output_type=Weather)).value, Weather)
+    assert_type(agent.run_sync("hi", output_type=Weather).value, Weather)
+    assert_type(agent.run("hi", stream=True, output_type=Weather).response.value, Weather)
     stream = agent.run("hi", stream=True)
     assert_type(stream, AgentStream)
     async for update in stream:
