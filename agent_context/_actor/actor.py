@@ -378,10 +378,10 @@ class AgentContext(ErrorBoundary, PoolActor):
                 assert_never(report)
 
     def _end_turn(self, turns: TurnQueue, report: TurnFinished) -> None:
+        self._mark_use()  # before the answer is out: whoever has it may park the conversation
         turn = turns.finish(report)
         if turn is None:
             return
-        self._mark_use()
         if self._compressions is not None:
             self._compressions.apply_held()
         limit = turn.options.soft_limit

@@ -48,6 +48,8 @@ _QUICK_BYTES: Final = 4_000
 _QUICK_BYTES_ESTIMATED: Final = 10_000
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
+_LONGEST_WAIT: Final = 60.0
+"""Seconds that a call without a deadline waits before it is tried again."""
 
 _PREFIX_OPTIONS = attrgetter(
     "model", "effort", "thinking", "tools", "tool_choice", "response_format", "extra"
@@ -515,7 +517,8 @@ async def _retry(
             if attempt == retries or not error.retryable or not may_retry():
                 raise
             pause = _pause(attempt, error)
-            if deadline is not None and time.monotonic() + pause >= deadline:
+            left = _LONGEST_WAIT if deadline is None else deadline - time.monotonic()
+            if pause >= left:
                 raise  # it would be too late: the vendor's own words say more than a timeout
             logger.info("%s: %s; tried again in %.1f s", error.vendor, error, pause)
             await asyncio.sleep(pause)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count
 from queue import SimpleQueue
-from threading import Lock, Thread, local
+from threading import Lock, RLock, Thread, local
 
 from agent_context._runtime.fork_safety import ForkLocal, ProcessToken, forked_process_error
 from agent_context.errors import DeadlockError
@@ -65,15 +65,16 @@ class ElasticExecutor:
         self._size, self._keep, self._cap = size, keep, cap
         self._patience = patience
         self._jobs: SimpleQueue[Task] = SimpleQueue()
-        self._lock = Lock()
+        self._lock = RLock()  # a signal handler may submit what its thread is submitting
         self._threads: set[_Worker] = set()
         self._lent = 0
         self._numbers = count(1)
         self._watcher: Thread | None = None
-        self._watching = False
+        self._watching = self._beginning = False
         self._watch_wanted = Lock()
         self._watch_wanted.acquire()
         self._full = False
+        self._stopped = False
 
     def submit(self, job: Task) -> None:
         """Run `job` after those submitted before; what it raises is logged."""
@@ -84,6 +85,12 @@ class ElasticExecutor:
         if not self._watching:
             self._watch()
 
+    def stop(self) -> None:
+        """End the threads as they become idle; jobs that wait are done first. For a finalizer."""
+        self._stopped = True
+        self._jobs.put(_nothing)
+        self._wake_watcher()
+
     def threads(self) -> int:
         """Count the threads there are now."""
         with self._lock:
@@ -91,14 +98,22 @@ class ElasticExecutor:
 
     def _watch(self) -> None:
         with self._lock:
-            if self._watching:
-                return
-            if self._watcher is None:
-                self._watcher = self._start(self._keep_watch, f"{self._name}-watch")
-            self._fill()
-            if self._watcher is not None:
-                self._watching = True
-                self._watch_wanted.release()
+            if self._watching or self._beginning:
+                return  # the latter in a signal handler: whoever it interrupted goes on
+            self._beginning = True
+            try:
+                if self._watcher is None:
+                    self._watcher = self._start(self._keep_watch, f"{self._name}-watch")
+                self._fill()
+                if self._watcher is not None:
+                    self._watching = True
+                    self._wake_watcher()
+            finally:
+                self._beginning = False
+
+    def _wake_watcher(self) -> None:
+        with suppress(RuntimeError):  # it is awake already
+            self._watch_wanted.release()
 
     def _fill(self) -> None:
         while len(self._threads) - self._lent < self._size and len(self._threads) < self._cap:
@@ -132,8 +147,14 @@ class ElasticExecutor:
             worker.busy_since = 0.0
             if worker.lent:
                 self._reclaim_slot(worker)
+        if self._stopped:
+            self._jobs.put(_nothing)  # for the next of them
 
     def _needs(self, worker: _Worker) -> bool:
+        if self._stopped and self._jobs.empty():
+            with self._lock:
+                self._threads.discard(worker)
+            return False
         if len(self._threads) - self._lent <= self._keep:
             return True
         with self._lock:
@@ -174,7 +195,7 @@ class ElasticExecutor:
                 self._lent -= 1
 
     def _keep_watch(self) -> None:
-        while True:
+        while not self._stopped:
             self._watch_wanted.acquire()
             self._watch_until_idle()
 
@@ -198,6 +219,10 @@ class ElasticExecutor:
         latest = time.monotonic() - self._patience
         with self._lock:
             return [w for w in self._threads if not w.lent and 0.0 < w.busy_since < latest]
+
+
+def _nothing() -> None:
+    """Wakes a thread that waits for a job."""
 
 
 class Finalizer:

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from threading import Lock
-from typing import Any, Final
+from threading import RLock
+from typing import Any, Final, cast
 
 from pykka import ActorDeadError, ActorRef
 
@@ -23,7 +23,7 @@ class Mailbox(ABC):
 
     def __init__(self) -> None:
         self._home = ProcessToken.current
-        self._lock = Lock()
+        self._lock = RLock()  # a signal handler may tell what its thread is telling
         self._open = True
         self._current: Envelope[Any] | None = None
         # Made for the first message: an empty deque is larger than all the rest of an idle actor.
@@ -96,11 +96,14 @@ class Mailbox(ABC):
         with self._lock:
             if not self._open:
                 return False
+            fresh = deque[Envelope[Any]]() if self._messages is None else None
+            # Nothing is called between these two: there a signal handler may tell something, too.
             if self._messages is None:
-                self._messages = deque()
-            elif len(self._messages) >= bound and not isinstance(envelope.message, ActorStop):
-                raise MailboxFull(f"{len(self._messages)} messages wait here, {bound} are allowed")
-            self._messages.append(envelope)
+                self._messages = fresh
+            messages = cast("deque[Envelope[Any]]", self._messages)
+            if len(messages) >= bound and not isinstance(envelope.message, ActorStop):
+                raise MailboxFull(f"{len(messages)} messages wait here, {bound} are allowed")
+            messages.append(envelope)
             self._on_arrival()
         return True
 

@@ -284,7 +284,9 @@ class ActivationRegistry:
         Raises `ConversationClosed`.
         """
         self.check_home()
+        end = time.monotonic() + timeout
         with self._changed:
+            settled = timeout <= 0 or self._changed.wait_for(self._is_settled, timeout)
             chosen = [
                 slot
                 for slot in self._slots.values()
@@ -295,8 +297,11 @@ class ActivationRegistry:
             self._request_passivation(chosen)
         for slot in chosen:
             post(slot.actor_ref, Passivate(unused_since))
-        end = time.monotonic() + timeout
-        return all(self._wait_for_answer(slot, end) for slot in chosen)
+        return settled and all(self._wait_for_answer(slot, end) for slot in chosen)
+
+    def _is_settled(self) -> bool:
+        """Whether no conversation has just woken: who asked for it may have it already."""
+        return not any(slot.is_waking for slot in self._slots.values())
 
     def _wait_for_answer(self, slot: Slot, end: float) -> bool:
         with self._changed:

@@ -34,8 +34,10 @@ __all__ = ["Host"]
 
 _ACTIVATION: Final = 60.0
 """Seconds that `get` waits for the store, besides its patience."""
-_GRACE: Final = 10.0
+_GRACE: Final = 5.0
 """Seconds for storing and releasing what a drain cuts short."""
+_LEAST: Final = 0.5
+"""Seconds that each step of an end has, however long those before it took."""
 _SWEEP: Final = 30.0
 _BEHIND: Final = 100_000
 """How many events a subscriber to all conversations may lag behind."""
@@ -213,7 +215,8 @@ class Host:
         """Shut down: accept no more turns, let running ones finish, release conversations, close.
 
         After `timeout` seconds, turns that still run or wait are aborted by their abort policy;
-        False if any was. May be called again.
+        False if any was. A store that says nothing holds it up for a few seconds more, no longer:
+        what it had not acknowledged by then is lost. May be called again.
         """
         if self._home is not ProcessToken.current:
             return True  # in a forked child: all of it is the parent's
@@ -222,11 +225,12 @@ class Host:
         for slot in registry.active_slots():
             registry.drain(slot)
         finished = registry.wait_until_empty(timeout)
+        end = time.monotonic() + _GRACE
         if not finished:
             for slot in registry.active_slots():
                 registry.stop(slot)
             registry.wait_until_empty(_GRACE)
-        self._close()
+        self._close(end)
         return finished
 
     async def adrain(self, timeout: float = 30.0) -> bool:
@@ -276,13 +280,13 @@ class Host:
         if ref is not None:
             ref.stop()
 
-    def _close(self) -> None:
+    def _close(self, end: float) -> None:
         if self._signals is not None:
             self._signals.remove()
         for delivery in self._subscribers.values():
-            delivery.flush(_GRACE)
+            delivery.flush(max(_LEAST, end - time.monotonic()))
         if self._close_store:
-            self._registry.access.close(_GRACE)
+            self._registry.access.close(max(_LEAST, end - time.monotonic()))
             self.store.close()
 
     def _sweep_later(self) -> None:

@@ -94,6 +94,11 @@ class Slot(HostPort):
         return self.pending is None and not self.released
 
     @property
+    def is_waking(self) -> bool:
+        """Whether it is awake, and what waited for that is being handed to it."""
+        return self.ref is not None and self.pending is not None and not self.released
+
+    @property
     def actor_ref(self) -> pykka.ActorRef[Any]:
         return cast("ContextRef", self.ref).actor_ref
 

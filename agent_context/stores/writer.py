@@ -35,8 +35,6 @@ BYTES: Final = 8 << 20
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 1.0
 
-_readers = ForkLocal(lambda: ElasticExecutor("agent-context-store-read", size=2, keep=2, cap=8))
-
 
 class StoreExecutor:
     """Writes to a store in the order of their submission, and reads beside them.
@@ -66,6 +64,9 @@ class StoreExecutor:
         self._closed = False
         self._guard = Lock()
         self._writer = GroupCommitWriter(store, patience)
+        # Of its own: a store that hangs must not keep the readers of another one waiting.
+        self._readers = ElasticExecutor("agent-context-store-read", size=2, keep=2, cap=8)
+        weakref.finalize(self, self._readers.stop).atexit = False
         # The thread holds the writer alone, so that an access nobody uses can go.
         self._farewell = weakref.finalize(self, self._writer.stop)
         self._farewell.atexit = False
@@ -98,7 +99,7 @@ class StoreExecutor:
             else:
                 reply.set(value)
 
-        _readers().submit(call)
+        self._readers.submit(call)
         return reply
 
     def close(self, timeout: float | None = None) -> bool:

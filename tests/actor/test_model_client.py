@@ -12,7 +12,9 @@ import httpx
 import pytest
 
 from agent_context import AgentContext, BackendError, ErrorKind, Extend, Message, Send, SendOptions
+from agent_context._actor.model_client import ModelClient
 from agent_context._context import stored_message
+from agent_context._context.zones import Zones
 from agent_context.models import ModelFacts
 from agent_context.protocol import EstimateTokens, Update
 from agent_context.stores.sqlite import SqliteStore
@@ -184,3 +186,12 @@ def test_a_pause_that_outlasts_the_turn_is_the_vendors_error_at_once(
 def test_a_short_pause_is_waited_for(talk: Talk) -> None:
     busy = BackendError("slow down", kind=ErrorKind.RATE_LIMITED, retry_after=0.01)
     assert talk([busy, "Hello."]).ask(Send(messages=[Message.user("Hi")])).message.text == "Hello."
+
+
+async def test_a_call_without_a_deadline_does_not_wait_for_ever_because_a_vendor_says_so() -> None:
+    busy = BackendError("busy", kind=ErrorKind.RATE_LIMITED, retry_after=99_999_999_999.0)
+    backend = ScriptedBackend([busy, "never"])
+    model = ModelClient(backend, "c").bind(SendOptions())
+
+    with pytest.raises(BackendError, match="busy"):
+        await model.ask(Zones(), ())

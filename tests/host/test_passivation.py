@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import tracemalloc
 
 import pytest
@@ -292,3 +293,16 @@ def test_an_estimate_under_way_does_not_need_its_conversation(start: Start, stor
     estimate = ref.actor_ref.ask(EstimateTokens(SendOptions()), block=False)
     park(host)
     assert estimate.get(timeout=WAIT).total > 0
+
+
+def test_what_has_just_been_woken_is_parked_when_it_says_so(start: Start) -> None:
+    host = start(MemoryStore())
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for number in range(300):
+            host.get(f"c{number}").ask(Len())
+            park(host)
+            assert host.active_ids() == ()
+    finally:
+        sys.setswitchinterval(interval)

@@ -1,5 +1,8 @@
 import asyncio
 import gc
+import signal
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -443,3 +446,41 @@ def test_an_actor_that_has_stopped_tells_nothing_at_once() -> None:
     ref.stop(timeout=WAIT)
 
     assert peek_idle(ref) is None
+
+
+INTERRUPTED = """
+import signal, sys
+from agent_context._runtime import PoolActor
+
+class Counting(PoolActor):
+    mailbox_capacity = 10_000_000
+    count = 0
+
+    def on_receive(self, message):
+        self.count += 1
+        return self.count
+
+ref = Counting.start()
+told = 0
+
+def on_alarm(number, frame):
+    global told
+    ref.tell(None)
+    told += 1
+
+signal.signal(signal.SIGALRM, on_alarm)
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+for _ in range(60_000):
+    ref.tell(None)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(told > 10, ref.ask(None) == told + 60_001)
+ref.stop()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
+def test_a_signal_handler_may_tell_what_its_thread_is_telling() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=WAIT, text=True, check=True)
+
+    assert done.stdout == "True True\n"

@@ -428,3 +428,30 @@ def test_many_conversations_share_commits(store: SqliteStore) -> None:
     assert access.close(10)
     for name in names:
         assert texts(store, name) == [str(head) for head in range(20)]
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_is_gone_beneath_acknowledges_nothing(
+    how: str, path: Path, store: SqliteStore
+) -> None:
+    store.claim("a")
+    assert store.write([write("a", 0, "one")]) == [None]
+    aside = path.rename(path.with_suffix(".aside"))
+    if how == "replaced":
+        path.write_bytes(aside.read_bytes())
+
+    with pytest.raises(StoreUnavailable, match="moved, removed or replaced"):
+        store.write([write("a", 1, "two")])
+
+    aside.replace(path)
+    assert store.write([write("a", 1, "two")]) == [None]
+    assert texts(store, "a") == ["one", "two"]
+
+
+def test_a_file_that_is_gone_is_not_made_anew_by_who_reads(path: Path, store: SqliteStore) -> None:
+    path.rename(path.with_suffix(".aside"))
+
+    with pytest.raises(StoreUnavailable, match="moved, removed or replaced"):
+        store.info("a")
+
+    assert not path.exists()

@@ -314,3 +314,29 @@ def test_a_forked_child_is_refused() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_store_that_hangs_keeps_no_reader_of_another_one_waiting() -> None:
+    hung, well = StoreExecutor(MemoryStore()), StoreExecutor(MemoryStore())
+    opened = Event()
+    stuck = [hung.read(opened.wait, WAIT) for _ in range(30)]
+
+    assert well.read(well.store.info, "a").get(timeout=WAIT / 2) is None
+
+    opened.set()
+    assert all(reply.get(timeout=WAIT) for reply in stuck)
+
+
+def test_the_readers_of_a_store_end_with_it() -> None:
+    access = StoreExecutor(MemoryStore())
+    before = {each for each in threading.enumerate() if "store-read" in each.name}
+    access.read(access.store.info, "a").get(timeout=WAIT)
+    mine = {each for each in threading.enumerate() if "store-read" in each.name} - before
+
+    del access
+    gc.collect()
+
+    assert mine
+    for each in mine:
+        each.join(WAIT)
+        assert not each.is_alive()

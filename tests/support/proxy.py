@@ -37,6 +37,11 @@ class Proxy:
         """Let it through again."""
         self._flowing.set()
 
+    def cut(self) -> None:
+        """End every connection now."""
+        for each in tuple(self._sockets):
+            _shut(each)
+
     def __enter__(self) -> Self:
         Thread(target=self._accept, daemon=True).start()
         return self

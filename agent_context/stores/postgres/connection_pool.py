@@ -228,8 +228,12 @@ def _conninfo(dsn: str, timeout: float) -> str:
     }
     try:
         return make_conninfo("", **(settings | conninfo_to_dict(dsn)))
-    except psycopg.Error as error:
-        raise InvalidOptions(f"dsn: {str(error).strip()}") from error
+    except psycopg.Error:
+        # Its own words quote the text, and with it a password.
+        raise InvalidOptions(
+            "dsn: not a connection string: write postgresql://user:password@host:5432/database, "
+            "with %-escapes for what is no letter or digit, or host=… dbname=… user=… password=…"
+        ) from None
 
 
 def _where(info: str) -> str:

@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 from typing import Final
 from uuid import uuid4
 
-from agent_context.errors import StoreError
+from agent_context.errors import StoreError, StoreUnavailable
 from agent_context.stores.postgres.connection_pool import ConnectionPool
 
 __all__ = ["Lease"]
@@ -67,8 +67,19 @@ class Lease:
                 return  # others waited for the same
             self._renew_once()
             if self._thread is None and not self._ended.is_set():
-                self._thread = Thread(target=self._run, name="agent-context-lease", daemon=True)
-                self._thread.start()
+                self._thread = self._start()
+
+    def _start(self) -> Thread:
+        """Raises `StoreUnavailable` if no thread can be had: what is claimed would be lost soon."""
+        thread = Thread(target=self._run, name="agent-context-lease", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._renewed = float("-inf")
+            raise StoreUnavailable(
+                f"no thread could be started to keep the lease: {error}"
+            ) from None
+        return thread
 
     def age(self) -> float:
         """Seconds since it was renewed."""

@@ -63,6 +63,7 @@ class SqliteFile:
         try:
             with self._translate_errors():
                 self._writer = self._open()
+                self._identity = _identify(self.path)
         except BaseException:
             self._file_lock.release()
             raise
@@ -75,6 +76,8 @@ class SqliteFile:
             try:
                 yield connection
                 connection.execute("COMMIT")
+                # What is written into a file that nobody can find any more is not kept.
+                self._check_in_place()
             except BaseException:
                 # Some failures end the transaction themselves.
                 with suppress(sqlite3.Error):
@@ -86,6 +89,7 @@ class SqliteFile:
         """The writing connection, outside a transaction."""
         with self._write_lock, self._translate_errors():
             self._check_open()
+            self._check_in_place()
             yield self._writer
 
     @contextmanager
@@ -163,6 +167,7 @@ class SqliteFile:
             self._check_open()
             if self._idle:
                 return self._idle.pop()
+        self._check_in_place()
         connection = self._connect(str(self.path))
         self._set_busy_timeout(connection)
         connection.execute("PRAGMA query_only = ON")
@@ -183,6 +188,14 @@ class SqliteFile:
         if self._closed:
             raise StoreUnavailable(f"{self.path}: the store is closed")
 
+    def _check_in_place(self) -> None:
+        """Raises `StoreUnavailable` if the file was moved, removed or replaced beneath."""
+        if _identify(self.path) != self._identity:
+            raise StoreUnavailable(
+                f"{self.path}: the file was moved, removed or replaced while it was open: put it "
+                "back with its -wal file, or close the store and open it again"
+            )
+
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
         try:
@@ -200,6 +213,15 @@ class SqliteFile:
         if code in UNAVAILABLE:
             return StoreUnavailable(text)
         return StoreError(text)
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    """What tells a file from others of the same name; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _connect(path: str) -> sqlite3.Connection:

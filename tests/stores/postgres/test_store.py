@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,6 +24,7 @@ from agent_context.errors import (
 )
 from agent_context.stores.postgres import PostgresStore, migrations
 from agent_context.stores.store import Entry, Snapshot, Write
+from tests.runtime.conftest import refuse_threads
 from tests.stores.material import entry, texts, write
 from tests.stores.postgres.conftest import OpenStore
 from tests.support.postgres import Admin
@@ -350,3 +352,33 @@ def write_one(store: PostgresStore) -> None:
     claim = store.claim("a")
     assert store.write([write("a", 0, "one", epoch=claim.epoch)]) == [None]
     store.release("a", claim.epoch)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://user:hunter2@host:port/db",
+        "postgresql://user:hunter2@ho st/db",
+        "postgresql://user:hunter2%zz@host/db",
+        "host=db password=hunter2 user",
+        "host=db password='hunter2",
+        "mysql://user:hunter2@host/db",
+    ],
+)
+def test_a_connection_string_that_is_none_shows_no_password(dsn: str) -> None:
+    with pytest.raises((InvalidOptions, StoreUnavailable)) as caught:
+        PostgresStore(dsn, timeout=0.5)
+
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_lease_that_no_thread_can_keep_is_refused(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    refuse_threads(monkeypatch, 1)
+
+    with pytest.raises(StoreUnavailable, match="no thread could be started to keep the lease"):
+        store.claim("a")
+
+    assert store.claim("a").epoch == 1
