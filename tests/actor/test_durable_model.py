@@ -154,7 +154,8 @@ class Course(RuleBasedStateMachine):
     def send(self, text: str, fault: int | None, *, tools: bool, key: str | None) -> None:
         said = f"{TOOLS} {text}" if tools else text
         asked = Send(messages=[Message.user(said)], loop=Echo(), key=key)
-        turn = self.turn(said)
+        turn, before = self.turn(said), self.texts.copy()
+        question: tuple[str, str] | None = None
         if key not in self.keys and (question := self.questions.get(key or "")):
             turn = self.expect_once(*question) or turn
         self.store.fails_in = fault
@@ -162,6 +163,8 @@ class Course(RuleBasedStateMachine):
             answer = self.ref.ask(asked, timeout=WAIT)
         except StoreError:
             self.store.fails_in = None
+            if question and self.holds(question[0]):
+                self.texts = before  # that it was moved to the end was not kept either
             left = self.take_over(turn[:-1])
             if key is not None and left == [said] == turn[:1]:
                 self.questions.setdefault(key, (self.last_id(), said))
@@ -183,6 +186,9 @@ class Course(RuleBasedStateMachine):
             return self.turn(said)[1:]
         del self.texts[ids.index(question_id)]
         return self.turn(said)
+
+    def holds(self, message_id: str) -> bool:
+        return any(message.id == message_id for message in self.ref.ask(Incremental()))
 
     def last_id(self) -> str:
         return "".join(message.id for message in self.ref.ask(Incremental())[-1:])

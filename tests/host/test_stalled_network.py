@@ -116,7 +116,7 @@ def test_a_process_that_is_told_to_end_does_so_although_the_network_stalls(
         assert process.stdout.readline() == "told\n"
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        process.wait(WAIT)
+        process.communicate(timeout=WAIT)
 
     assert time.monotonic() - begun < 30
     assert process.returncode == -signal.SIGTERM
