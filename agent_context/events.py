@@ -20,6 +20,7 @@ __all__ = [
     "Popped",
     "PromptCacheMiss",
     "PromptPrefixChanged",
+    "Recalled",
     "Removed",
     "Restored",
     "Retained",
@@ -173,6 +174,20 @@ class PromptCacheMiss(_Change, frozen=True, kw_only=True):
     """Tokens that came from the cache."""
 
 
+class Recalled(_Change, frozen=True, kw_only=True):
+    """A turn sent messages again that a compression had taken away; see `compression.Recall`."""
+
+    turn_id: str
+    ids: tuple[str, ...]
+    """Of the messages, in the order in which they were said."""
+    scores: tuple[float, ...]
+    """How well each matched what was said, from 0 to 1; 0 if it only belongs to another's call."""
+    words: tuple[str, ...]
+    """What was looked for, as stems."""
+    tokens: int
+    """What they took of the window, together."""
+
+
 class BackendChanged(_Change, frozen=True, kw_only=True):
     """The next turns use another backend."""
 
@@ -197,5 +212,6 @@ ChangeEvent = (
     | TurnLost
     | PromptPrefixChanged
     | PromptCacheMiss
+    | Recalled
     | BackendChanged
 )

@@ -33,6 +33,7 @@ SCRIPTS = (
     "host",
     "sessions",
     "failover",
+    "fidelity",
 )
 
 

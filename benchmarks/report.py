@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Row", "main", "median", "printed", "quantile", "rate", "seconds", "table"]
+__all__ = ["Row", "main", "median", "print_rows", "printed", "quantile", "rate", "seconds", "table"]
 
 HEAD: Final = ("Measured", "Figure", "Floor or peer, same run", "Ratio", "Goal", "Met")
 
@@ -42,10 +42,15 @@ def main(description: str | None, rows: Callable[[float], Iterable[Row]]) -> Non
     parser.add_argument("--json", action="store_true", help="rows as lines of JSON")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the full size")
     chosen = parser.parse_args()
-    if not chosen.json:
-        print(table(rows(chosen.scale)))
+    print_rows(rows(chosen.scale), as_json=chosen.json)
+
+
+def print_rows(rows: Iterable[Row], *, as_json: bool) -> None:
+    """Print a table of the rows, or the rows as lines of JSON."""
+    if not as_json:
+        print(table(rows))
         return
-    for row in rows(chosen.scale):
+    for row in rows:
         print(msgspec.json.encode(row).decode(), flush=True)
 
 

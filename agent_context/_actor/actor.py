@@ -38,6 +38,7 @@ from agent_context._actor.recovery import (
 from agent_context._actor.state import ActorState
 from agent_context._actor.turn import (
     CompressionReady,
+    MessagesRecalled,
     PrefixChanged,
     RoundFinished,
     TurnFinished,
@@ -96,6 +97,7 @@ Report = (
     | CompressionReady
     | RoundFinished
     | PrefixChanged
+    | MessagesRecalled
     | AskCancelled
     | CompressionFinished
     | CompressionTimedOut
@@ -130,6 +132,7 @@ class AgentContext(ErrorBoundary, PoolActor):
         self._host = host
         self._config = config
         self._state = state
+        state.remember_hidden(config.recall is not None)
         self._closing: Reply[list[Reply[None]]] | None = None
         self._client: ModelClient | None = None
         self._turns: TurnQueue | None = None
@@ -363,6 +366,8 @@ class AgentContext(ErrorBoundary, PoolActor):
                 turns.store_round(report)
             case PrefixChanged():
                 turns.cache_tracker.announce_changed_prefix(report.turn_id, report.report)
+            case MessagesRecalled(turn_id, found):
+                turns.announce_recalled(turn_id, found)
             case AskCancelled(asked):
                 keys = self._keys
                 turns.cancel_request(asked if keys is None else keys.cancel_target(asked))

@@ -9,6 +9,7 @@ from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
 from agent_context.compression.hook import CompressionHook
 from agent_context.compression.pipeline import default_strategy
+from agent_context.compression.recall import Recall, find_recall
 from agent_context.compression.strategy import Strategy
 from agent_context.events import ChangeEvent
 from agent_context.messages import Message
@@ -47,6 +48,11 @@ class ActorConfig:
             check_type("compression", strategy or _DEFAULT_STRATEGY, Strategy),
             hook,
         )
+
+    @property
+    def recall(self) -> Recall | None:
+        """How older messages are sent again; None if they aren't."""
+        return find_recall(self.strategy)
 
     def using(self, backend: ContextBackend, options: SendOptions) -> ActorConfig:
         """The same with another backend; default options of the previous model are dropped."""

@@ -11,9 +11,10 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from agent_context import events
-from agent_context._actor.changes import ConversationState, check_index
+from agent_context._actor.changes import Compressed, ConversationState, Loaded, check_index
 from agent_context._actor.checkpoint import TurnCheckpoint, decode_checkpoint, make_question_key
 from agent_context._actor.config import ActorConfig
+from agent_context._actor.hidden_messages import HiddenMessages, hidden_between, is_replaced
 from agent_context._actor.journal import Journal, LogTail
 from agent_context._actor.lifecycle import HostPort
 from agent_context._actor.replay import (
@@ -26,6 +27,7 @@ from agent_context._actor.replay import (
 )
 from agent_context._actor.snapshot_codec import decode_snapshot
 from agent_context._actor.state import STORE_TIMEOUT, ActorState, to_turn_messages, wait_for_store
+from agent_context._context.stored_message import StoredMessage
 from agent_context._context.zones import Zones
 from agent_context._runtime import Deferred, Failure, Reply, io_loop
 from agent_context._validation import check_type
@@ -67,7 +69,8 @@ def open_conversation(access: StoreExecutor, conversation_id: str, zones: Zones)
     Call `close_lost_turn` next, once there is who wants to hear of it. Raises `StoreError`.
     """
     claim = access.store.claim(conversation_id)
-    return _build_conversation(access, conversation_id, claim, zones, encode_created(zones))
+    begins = ConversationState(zones)
+    return _build_conversation(access, conversation_id, claim, begins, encode_created(zones))
 
 
 def open_with_timeout(access: StoreExecutor, conversation_id: str, zones: Zones) -> ActorState:
@@ -120,32 +123,40 @@ def reopen(journal: Journal, post: Callable[[object], bool]) -> None:
 
 
 def open_fork(
-    access: StoreExecutor, conversation_id: str, parent: ForkOrigin, at: int | None, zones: Zones
+    access: StoreExecutor,
+    conversation_id: str,
+    parent: ForkOrigin,
+    at: int | None,
+    begins: ConversationState,
 ) -> ActorState:
-    """A new conversation that begins with `zones`: what `parent` was, cut back to `at` messages."""
+    """A new conversation that begins so: as `parent` was, cut back to `at` messages."""
     claim = access.store.claim(conversation_id, parent=parent)
     first = encode_forked(parent.id, parent.seq, at)
-    return _build_conversation(access, conversation_id, claim, zones, first)
+    return _build_conversation(access, conversation_id, claim, begins, first)
 
 
 def _build_conversation(
     access: StoreExecutor,
     conversation_id: str,
     claim: Claim,
-    zones: Zones,
+    begins: ConversationState,
     first: tuple[str, bytes],
 ) -> ActorState:
     tail = LogTail()
     journal = Journal(access, conversation_id, claim.epoch, claim.head, tail)
     if claim.head == 0:
-        stored = ConversationState(zones, 1)
+        stored = begins
         journal.add(*first)
     else:
         # Up to what was claimed: who claimed it since may have written on, and will fence this one.
         stored = load_state(access.store, conversation_id, claim.head, tail)
         _check_head(conversation_id, stored, claim)
     journal.lost_turn = None if claim.draft is None else decode_checkpoint(claim.draft)
-    return ActorState(conversation_id, stored, journal)
+    state = ActorState(conversation_id, stored, journal)
+    if stored.compressions:
+        load = partial(read_hidden, access.store, conversation_id, max(claim.head, 1))
+        state.hidden = HiddenMessages(load)
+    return state
 
 
 def _check_head(conversation_id: str, stored: ConversationState, claim: Claim) -> None:
@@ -201,8 +212,35 @@ def load_state(
     stored = replay(stored, entries)
     for branch, entries in reversed(later):
         zones = stored.zones if branch.at is None else stored.zones.truncate(branch.at)
-        stored = replay(ConversationState(zones, entries[0].seq), entries[1:])
+        begins = ConversationState(zones, entries[0].seq, compressions=stored.compressions)
+        stored = replay(begins, entries[1:])
     return stored
+
+
+def read_hidden(store: Store, conversation_id: str, upto: int) -> list[StoredMessage]:
+    """What compressions took away up to an entry, in its parents too. Raises `StoreError`.
+
+    What a vacuum removed is gone.
+    """
+    entries: Sequence[Entry] = _entries(store, conversation_id, upto)
+    hidden: list[StoredMessage] = []
+    match _origin(entries):
+        case ForkPoint(parent, seq):
+            hidden = read_hidden(store, parent, seq)
+            stored = load_state(store, conversation_id, entries[0].seq)
+        case Zones() as zones:
+            stored = ConversationState(zones, entries[0].seq)
+        case None:
+            stored, later = _load_stored(store, conversation_id, upto, LogTail())
+            entries = (*entries[:1], *later)
+    for entry in entries[1:]:
+        after = replay(stored, (entry,))
+        if entry.kind == Compressed.kind:
+            hidden += hidden_between(stored.zones, after.zones)
+        elif entry.kind == Loaded.kind and is_replaced(stored.zones, after.zones):
+            hidden.clear()
+        stored = after
+    return hidden
 
 
 def _origin(entries: Sequence[Entry]) -> Zones | ForkPoint | None:
@@ -264,12 +302,15 @@ def fork(
     name = new_id() if asked.id is None else check_type("id", asked.id, str)
     zones = state.zones if at is None else state.zones.truncate(check_index(at))
     if journal is None:
-        return launch(config, ActorState(name, ConversationState(zones)))
+        forked = ActorState(name, ConversationState(zones))
+        forked.hidden = None if state.hidden is None else state.hidden.copy()
+        return launch(config, forked)
     access, origin = journal.access, ForkOrigin(state.conversation_id, state.current.seq)
     fork: Reply[ContextRef] = Reply()
 
     def start(place: HostPort | None) -> ContextRef:
-        return launch(config, open_fork(access, name, origin, at, zones), host=place)
+        begins = ConversationState(zones, compressions=state.current.compressions)
+        return launch(config, open_fork(access, name, origin, at, begins), host=place)
 
     def branch() -> ContextRef:
         if asked.id is not None and access.store.info(name) is not None:

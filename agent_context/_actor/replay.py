@@ -49,6 +49,7 @@ _EVENT_KINDS: Final[Mapping[Callable[..., object], str]] = {
     events.Cancelled: "cancelled",
     events.PromptCacheMiss: "cache_missed",
     events.PromptPrefixChanged: "prefix_broken",
+    events.Recalled: "recalled",
     events.TurnFailed: "turn_failed",
     events.TurnLost: "turn_lost",
 }

@@ -25,6 +25,7 @@ from agent_context._actor.changes import (
     plan_edit,
     to_event_seq,
 )
+from agent_context._actor.hidden_messages import HiddenMessages
 from agent_context._actor.journal import Journal
 from agent_context._actor.replay import encode_change, encode_event
 from agent_context._context.message_ids import MessageIds
@@ -84,8 +85,10 @@ class ActorState:
         "_subscribers",
         "conversation_id",
         "current",
+        "hidden",
         "host_subscribers",
         "journal",
+        "remembers_hidden",
     )
 
     def __init__(
@@ -94,6 +97,10 @@ class ActorState:
         self.conversation_id = conversation_id
         self.current = state
         self.journal = journal
+        self.hidden: HiddenMessages | None = None
+        """What compressions took away; None while there is nothing."""
+        self.remembers_hidden = False
+        """Whether what a compression takes away is remembered."""
         self.host_subscribers: Callable[[], Sequence[SubscriberQueue[ChangeEvent]]] | None = None
         """Who hears of every change without having subscribed here."""
         self._ids = MessageIds()
@@ -132,11 +139,24 @@ class ActorState:
         if self.journal is not None:
             self.journal.add(*encode_change(change), key)
         self.current = after
+        self._note_hidden(change, before.zones, after.zones)
         if removed is None:
             self._ids.forget()
         else:
             self._ids.update(removed, change.added)
         self._announce(lambda: change.to_event(before.zones, after.zones), before.version)
+
+    def _note_hidden(self, change: Change, before: Zones, after: Zones) -> None:
+        if self.hidden is None and self.remembers_hidden and isinstance(change, Compressed):
+            self.hidden = HiddenMessages()
+        if self.hidden is not None:
+            self.hidden.note(change, before, after)
+
+    def remember_hidden(self, wanted: bool) -> None:  # noqa: FBT001 - a setter
+        """Remember from now on what compressions take away, or don't."""
+        self.remembers_hidden = wanted
+        if not wanted:
+            self.hidden = None
 
     def store_turn(
         self,
@@ -246,6 +266,7 @@ class ActorState:
     def replace_with(self, other: ActorState) -> None:
         """Adopt the state of `other`, which was read from the store; subscribers stay."""
         self.current, self.journal = other.current, other.journal
+        self.hidden = other.hidden if self.remembers_hidden else None
         self._ids.forget()
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:

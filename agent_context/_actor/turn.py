@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from agent_context._actor.hidden_messages import RecalledMessages
 from agent_context._actor.prompt_cache_tracker import PrefixComparison
 from agent_context._actor.state import TurnMessage
 from agent_context._context.persistent_vector import PersistentVector
@@ -21,6 +22,7 @@ from agent_context.tools.loop import ToolLoop
 
 __all__ = [
     "CompressionReady",
+    "MessagesRecalled",
     "PrefixChanged",
     "RoundFinished",
     "RoundStored",
@@ -112,3 +114,10 @@ class PrefixChanged(Struct, frozen=True):
 
     turn_id: str
     report: PrefixReport
+
+
+class MessagesRecalled(Struct, frozen=True):
+    """A turn sends messages again that a compression took away."""
+
+    turn_id: str
+    found: RecalledMessages

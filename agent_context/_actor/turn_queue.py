@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from agent_context import events
 from agent_context._actor.checkpoint import TurnCheckpoint
 from agent_context._actor.config import ActorConfig
+from agent_context._actor.hidden_messages import RecalledMessages
 from agent_context._actor.model_client import ModelClient
 from agent_context._actor.prompt_cache_tracker import PromptCacheTracker
 from agent_context._actor.replay import encode_completion
@@ -35,6 +36,7 @@ from agent_context._actor.turn import (
     TurnRequest,
     TurnTimedOut,
 )
+from agent_context._actor.turn_recall import TurnRecall
 from agent_context._actor.turn_task import TurnTask, WriteCheckpoint
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._runtime import Failure, IoTask, Reply, Timer, io_loop
@@ -256,6 +258,7 @@ class TurnQueue:
             zones=state.zones,
             client=self._client,
             config=self._config,
+            recall=TurnRecall(self._config.recall, state.hidden),
             previous=self.cache_tracker.previous_request(),
             channel=turn.channel,
             write_checkpoint=self._checkpoint_writer(turn),
@@ -279,6 +282,18 @@ class TurnQueue:
         """A function with which the task writes a checkpoint of the turn."""
         journal = self._state.journal
         return None if journal is None else lambda: journal.checkpoint(turn.checkpoint())
+
+    def announce_recalled(self, turn_id: str, found: RecalledMessages) -> None:
+        """Announce what a turn sends again."""
+        recalled = partial(
+            events.Recalled,
+            turn_id=turn_id,
+            ids=found.ids,
+            scores=found.scores,
+            words=found.words,
+            tokens=found.tokens,
+        )
+        self._state.announce(lambda: recalled)
 
     def apply_compression(self, ready: CompressionReady) -> None:
         """Apply a running turn's own compression and reply with the zones to send."""

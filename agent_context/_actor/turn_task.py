@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, cast
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from agent_context._actor.prompt_cache_tracker import (
 from agent_context._actor.state import TurnMessage
 from agent_context._actor.turn import (
     CompressionReady,
+    MessagesRecalled,
     PrefixChanged,
     RoundFinished,
     RoundStored,
@@ -38,6 +40,7 @@ from agent_context._actor.turn import (
     TurnRequest,
     TurnTimedOut,
 )
+from agent_context._actor.turn_recall import TurnRecall
 from agent_context._context.persistent_vector import EMPTY
 from agent_context._context.stored_message import StoredMessage, from_message
 from agent_context._context.token_breakdown import TokenBreakdown
@@ -46,7 +49,14 @@ from agent_context._runtime import IoTask, Reply, io_loop
 from agent_context._validation import check_type
 from agent_context.compression.executor import CompressionResult
 from agent_context.compression.summarizer import SummaryRejected
-from agent_context.errors import BackendError, ContextFull, ErrorKind, InvalidMessage, TurnCancelled
+from agent_context.errors import (
+    BackendError,
+    CompressionError,
+    ContextFull,
+    ErrorKind,
+    InvalidMessage,
+    TurnCancelled,
+)
 from agent_context.messages import Completion, Message, MessageId, Role
 from agent_context.model_call import ModelCall
 from agent_context.options import SendOptions, release_tool_choice
@@ -85,6 +95,7 @@ class TurnTask:
         zones: Zones,
         client: ModelClient,
         config: ActorConfig,
+        recall: TurnRecall,
         previous: PreviousRequest,
         channel: Channel | None,
         write_checkpoint: WriteCheckpoint | None,
@@ -95,6 +106,7 @@ class TurnTask:
         self._zones = zones
         self._client = client
         self._config = config
+        self._recall = recall
         self._previous = previous
         self._channel = channel
         self._write_checkpoint = write_checkpoint
@@ -307,6 +319,8 @@ class TurnTask:
     async def _ask_model(self, model: BoundModel) -> Completion:
         while True:
             model, self._zones = await self._ensure_fits(model, self._zones)
+            if self._recall.is_due and self._request.history is None:
+                self._zones = await self._recall_messages(model, self._zones)
             try:
                 completion = await self._send(model, self._zones)
             except BackendError as error:
@@ -376,7 +390,7 @@ class TurnTask:
         """
         scratch = scratch_records(model.options)
         pending = self._said()
-        context = self._request.context
+        context = self._context()
         if not context:
             return zones.extend(pending), scratch
         start = len(zones.incremental)
@@ -386,6 +400,10 @@ class TurnTask:
             start -= 1
         own = zones.incremental.tail(start)
         return zones.truncate(start), (*context, *own, *pending, *scratch)
+
+    def _context(self) -> tuple[StoredMessage, ...]:
+        """What is sent in front of the turn's own messages, and never stored."""
+        return (*self._recall.records, *self._request.context)
 
     def _said(self) -> tuple[StoredMessage, ...]:
         """The turn's own messages that are sent and not stored yet."""
@@ -400,7 +418,7 @@ class TurnTask:
             return
         before = self._previous
         previous = PreviousRequest(before.last, before.compressed or self._compressed)
-        pending = 0 if self._request.context else len(self._pending)
+        pending = 0 if self._context() else len(self._pending)
         stored = len(zones.incremental) - pending
         whole = model.with_instructions(zones)
         self._comparison = compare_prefix(model, previous, whole, stored, trailing, self._size)
@@ -413,7 +431,7 @@ class TurnTask:
         whole = zones.extend(self._said())
         for said in self._pending:
             model.count_known(said.record, said.message)
-        passing = (*self._request.context, *scratch_records(model.options))
+        passing = (*self._context(), *scratch_records(model.options))
         if model.is_quick(whole, passing):
             size = model.measure(whole, passing)
         else:
@@ -427,6 +445,8 @@ class TurnTask:
             size = await self._measure(model, zones)
             if size.breakdown.free >= 0:
                 return model, zones
+            if self._recall.drop():
+                continue
             if not model.options.auto_compress:
                 raise _context_full(size.breakdown, "compression is off (auto_compress=False)")
             zones = await self._compress(model, zones, size)
@@ -434,6 +454,24 @@ class TurnTask:
         if size.breakdown.free >= 0:
             return model, zones
         raise _context_full(size.breakdown, "compression could not make it fit")
+
+    async def _recall_messages(self, model: BoundModel, zones: Zones) -> Zones:
+        """Send what the turn's words ask for, and make room for it; the zones to send."""
+        recall, said = self._recall, self._said()
+        if (found := await recall.find(model, zones, said)) is None:
+            return zones
+        size = await self._measure(model, zones)
+        if size.breakdown.free < 0:
+            if model.options.auto_compress:
+                with suppress(ContextFull, CompressionError):
+                    zones = await self._compress(model, zones, size)
+            recall.drop()
+            room = (await self._measure(model, zones)).breakdown.free
+            found = await recall.find(model, zones, said, max(room, 0))
+            await self._measure(model, zones)
+        if found is not None:
+            self._post(MessagesRecalled(self._turn_id, found))
+        return zones
 
     async def _compress(self, model: BoundModel, zones: Zones, size: RequestSize) -> Zones:
         breakdown = size.breakdown

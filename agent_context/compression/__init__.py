@@ -6,6 +6,7 @@ the messages that the plan was made for haven't changed.
 
 from agent_context.compression.pinning import pin
 from agent_context.compression.pipeline import Pipeline, default_strategy
+from agent_context.compression.recall import Recall
 from agent_context.compression.report import CompressionReport, ZoneTokens
 from agent_context.compression.strategy import CompressionPlan, PlanningView, Strategy
 from agent_context.compression.summarize import Summarize
@@ -17,6 +18,7 @@ __all__ = [
     "EvictToolResults",
     "Pipeline",
     "PlanningView",
+    "Recall",
     "SlidingWindow",
     "Strategy",
     "Summarize",

@@ -20,6 +20,7 @@ from agent_context._runtime import io_loop
 from agent_context._runtime.executor import ElasticExecutor
 from agent_context._runtime.fork_safety import ForkLocal
 from agent_context.compression.hook import CompressionHook, apply_hook
+from agent_context.compression.recall import Recall
 from agent_context.compression.report import CompressionReport, ZoneTokens
 from agent_context.compression.strategy import CompressionPlan, PlanningView, Strategy
 from agent_context.compression.summarizer import Summarizer, SummaryRejected
@@ -112,11 +113,12 @@ class CompressionExecutor:
         """
         before = await io_loop().offload(self._weigh, zones)
         done = _StepState(zones)
-        for step in strategy.steps:
+        steps = [step for step in strategy.steps if not isinstance(step, Recall)]
+        for step in steps:
             if step is not strategy and self._weigh(done.zones).total <= budget:
                 break
             view = PlanningView(done.zones, self._count, budget, room, allow_newest, pinned)
-            await self._step(step, done, view, last=step is strategy.steps[-1])
+            await self._step(step, done, view, last=step is steps[-1])
         if not done.names:
             return None
         return await self._outcome(zones, done, before)

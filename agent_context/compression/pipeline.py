@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent_context.compression.recall import Recall
 from agent_context.compression.strategy import CompressionPlan, PlanningView, Strategy
 from agent_context.compression.summarize import Summarize
 from agent_context.compression.truncation import EvictToolResults, TokenBudget
@@ -37,11 +38,19 @@ class Pipeline(Strategy):
         return next((plan for step in self.steps if (plan := step.plan(view))), None)
 
 
-def default_strategy(*, keep: int = 2, share: float = 0.5, keep_results: int = 3) -> Pipeline:
+_RECALL = Recall()
+
+
+def default_strategy(
+    *, keep: int = 2, share: float = 0.5, keep_results: int = 3, recall: Recall | None = _RECALL
+) -> Pipeline:
     """What conversations use by default: the gentlest means first.
 
     Shorten old tool results; then summarise what is older than the newest messages that fit
     `share` of the budget, of which there are at least `keep`; then drop the oldest until it fits.
+    Of what went that way each turn gets back what it asks for, by `recall`; None sends nothing
+    again.
     """
     summarize = Summarize(keep=keep, share=share)
-    return Pipeline((EvictToolResults(keep_results), summarize, TokenBudget()))
+    steps = (EvictToolResults(keep_results), summarize, TokenBudget())
+    return Pipeline(steps if recall is None else (*steps, recall))

@@ -41,7 +41,15 @@ _MOST_TERMS: Final = 8_000_000
 _NAMES: Final = frozenset({"id", "role", "type", "kind"})
 """Fields that say what something is, where a payload is no message of a conversation."""
 _SILENT: Final = frozenset(
-    {"backend_changed", "cache_missed", "cancelled", "prefix_broken", "turn_failed", "turn_lost"}
+    {
+        "backend_changed",
+        "cache_missed",
+        "cancelled",
+        "prefix_broken",
+        "recalled",
+        "turn_failed",
+        "turn_lost",
+    }
 )
 """Kinds of a conversation's entries that bring no message."""
 

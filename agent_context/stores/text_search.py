@@ -45,8 +45,9 @@ _BEGINNINGS: Final = 200
 
 _K1: Final = 1.2
 _B: Final = 0.75
-_NEIGHBOUR: Final = 0.5
-"""Which share of its score a text lends to each of its neighbours, if they are found at all."""
+_NEIGHBOURS: Final = (0.5, 0.25)
+"""Which share of its score a text lends to each of those next to it, and next to those, if they are
+found at all."""
 _BEGUN: Final = 0.5
 """What a word counts that only begins as the query's does."""
 _COUNT: Final = (1 << 16) - 1
@@ -134,9 +135,10 @@ class TextIndex:
         considered = 100 + 4 * limit  # the rest can't come so far, whoever their neighbours are
         while True:
             best = {number for number, _ in nlargest(considered, scores.items(), itemgetter(1, 0))}
-            lifted = {number + side for number in best for side in (-1, 1)} & scores.keys()
+            reach = range(-len(_NEIGHBOURS), len(_NEIGHBOURS) + 1)
+            lifted = {number + step for number in best for step in reach} & scores.keys()
             found = [
-                (number, scores[number] + _NEIGHBOUR * self._beside(number, scores))
+                (number, scores[number] + self._beside(number, scores))
                 for number in best | lifted
                 if number not in self._removed and (accept is None or accept(number))
             ]
@@ -145,25 +147,37 @@ class TextIndex:
             considered *= 4
 
     def _beside(self, number: int, scores: dict[int, float]) -> float:
-        """The scores of a text's neighbours."""
-        beside = (each for each in (number - 1, number + 1) if each not in self._removed)
-        return sum(scores.get(each, 0.0) for each in beside)
+        """What a text's neighbours lend it."""
+        return sum(
+            share * scores.get(each, 0.0)
+            for distance, share in enumerate(_NEIGHBOURS, 1)
+            for each in (number - distance, number + distance)
+            if each not in self._removed
+        )
+
+    def best_score(self, text: str) -> float:
+        """More than what any text reaches by itself: every word of `text` in it, often."""
+        with self._lock:
+            return sum(gain for _, gain in self._weigh(query_words(text)))
 
     def _score(self, words: list[str]) -> dict[int, float]:
         scores: dict[int, float] = {}
-        lengths, texts = self._lengths, len(self)
-        if not texts:
-            return scores
-        base, step = _K1 * (1 - _B), _K1 * _B * texts / max(self._total, 1)
-        for places, weight in self._matches(words):
-            idf = math.log(1 + max(texts - len(places) + 0.5, 0.5) / (len(places) + 0.5))
-            factor = weight * idf * (_K1 + 1)
-            get = scores.get
+        lengths = self._lengths
+        base, step = _K1 * (1 - _B), _K1 * _B * len(self) / max(self._total, 1)
+        get = scores.get
+        for places, factor in self._weigh(words):
             for place in places:
                 number, times = place >> 16, place & _COUNT
                 gain = factor * times / (times + base + step * lengths[number])
                 scores[number] = get(number, 0.0) + gain
         return scores
+
+    def _weigh(self, words: list[str]) -> Iterator[tuple[Sequence[int], float]]:
+        """Where each word is, and the most that it adds to a score: the rarer, the more."""
+        texts = len(self)
+        for places, weight in self._matches(words) if texts else ():
+            idf = math.log(1 + max(texts - len(places) + 0.5, 0.5) / (len(places) + 0.5))
+            yield places, weight * idf * (_K1 + 1)
 
     def _matches(self, words: list[str]) -> Iterator[tuple[Sequence[int], float]]:
         """Where each word is, and what it counts; one that isn't there by what begins so."""

@@ -79,6 +79,8 @@ def replayed(seen: list[ChangeEvent]) -> tuple[list[Message], list[Message]]:
                 pass
             case events.PromptPrefixChanged() | events.PromptCacheMiss() | events.BackendChanged():
                 pass
+            case events.Recalled():
+                pass
     return compressed, zone
 
 

@@ -56,9 +56,12 @@ def test_a_query_asks_for_each_word_once_and_for_none_that_says_nothing(
 
 
 def test_a_rare_word_counts_more_than_a_common_one() -> None:
-    index = index_of("cat", "x", "cat", "y", "cat dog", "z", "cat", "w", "dog", "v", "cat fish")
+    index = index_of(
+        *("cat", "x", "x", "cat", "y", "y", "cat dog", "z", "z", "cat", "w", "w", "dog"),
+        *("v", "v", "cat fish"),
+    )
 
-    assert numbers(index, "cat fish dog")[:2] == [10, 4]
+    assert numbers(index, "cat fish dog")[:2] == [15, 6]
 
 
 def test_a_short_text_is_better_than_a_long_one() -> None:
