@@ -24,6 +24,7 @@ _FINISHED = (FinishReason.STOP, FinishReason.TOOL_CALLS)
 _SAID_NOTHING = {
     "length": (ErrorKind.EMPTY_RESPONSE, False, "max_tokens was used up before it said anything"),
     "content_filter": (ErrorKind.CONTENT_FILTERED, False, "its answer was filtered"),
+    "refusal": (ErrorKind.CONTENT_FILTERED, False, "the model refused to answer"),
     "sensitive": (ErrorKind.CONTENT_FILTERED, False, "its answer was filtered"),
     "model_context_window_exceeded": (ErrorKind.CONTEXT_OVERFLOW, False, "the window is full"),
     "insufficient_system_resource": (ErrorKind.OVERLOADED, True, "the server ran out of resources"),
@@ -31,7 +32,7 @@ _SAID_NOTHING = {
 }
 """What an answer without any content means, by its finish reason: kind, retryable, why."""
 
-_SAID_NOTHING["max_output_tokens"] = _SAID_NOTHING["length"]
+_SAID_NOTHING["max_output_tokens"] = _SAID_NOTHING["max_tokens"] = _SAID_NOTHING["length"]
 
 
 def parse_json_object(payload: bytes, *, vendor: str, request_id: str | None) -> Mapping[str, Any]:

@@ -159,6 +159,7 @@ _PHRASES: tuple[tuple[_Classification | None, tuple[str, ...]], ...] = (
         (
             r"account is in good standing",
             r"insufficient (account )?(balance|credits?|funds)",
+            r"(credit )?balance is too low",
             r"exceeded your current quota",
             r"requires more credits",
             r"^arrearage",

@@ -19,7 +19,8 @@ from agent_context._context.stored_message import StoredMessage
 from agent_context._context.tool_call_groups import legal_cuts
 from agent_context._context.zones import Zones
 from agent_context.messages import Role
-from agent_context.wire.dialect import OUTPUT_ITEMS, Dialect
+from agent_context.wire.dialect import CONTENT_BLOCKS, OUTPUT_ITEMS, Dialect
+from agent_context.wire.message_blocks import breakpoints, render_messages
 from agent_context.wire.names import function_name, speaker_name
 from agent_context.wire.parts import chat_parts, is_supported, placeholder_text
 from agent_context.wire.repair import RepairedHistory, placeholder_user_message, repair_slice
@@ -89,6 +90,10 @@ class _Suffix:
         """How many of the stored records nothing that is said later should change; 0 if unknown."""
         if any(record.role is Role.TOOL for record in self.trailing):
             return 0
+        if dialect.api == "messages":
+            # What the next request may mark stays out: a mark is a part of its message.
+            first = min(breakpoints(self.stored), default=len(self.stored))
+            return next((cut for cut in legal_cuts(self.stored) if cut <= first), 0)
         if not dialect.merge_same_role:
             return next(legal_cuts(self.stored))
         # The last message may still grow, and a cut must not divide one that was merged.
@@ -155,10 +160,13 @@ class RequestRenderer:
         fields = {name: value for name, value in head.items() if name != dialect.list_name}
         start = orjson.dumps(fields | {dialect.list_name: []})[:-2]
         said: list[bytes | memoryview] = [before.text] if before.last is not None else []
-        first = tail.legal.records[0] if tail.legal.records and not said else None
-        said += [render(each, dialect, late=each is not first) for each in tail.legal.records]
-        if not any(said) or (dialect.needs_user and not _has_user(before, tail.legal.records)):
-            said.append(render(placeholder_user_message(None), dialect))
+        said += _render_all(tail, dialect, first=not said)
+        if (
+            not any(said)
+            or _must_user_speak(before, tail, dialect)
+            or (dialect.needs_user and not _has_user(before, tail.legal.records))
+        ):
+            said += _render_stand_in(placeholder_user_message(None), dialect)
         parts = [start, *chain.from_iterable((piece, b",") for piece in said if piece)]
         parts[-1] = end
         body = b"".join(parts)
@@ -187,6 +195,29 @@ class RequestRenderer:
         )
 
 
+def _render_all(tail: _Suffix, dialect: Dialect, *, first: bool) -> list[bytes]:
+    records = tail.legal.records
+    if dialect.api == "messages":
+        count = bisect_left(tail.legal.sources, len(tail.stored))
+        marks = breakpoints(records[:count]) if dialect.marks_cache else ()
+        return render_messages(records, dialect, marks=marks, first=first)
+    return [
+        render(each, dialect, late=place > 0 or not first) for place, each in enumerate(records)
+    ]
+
+
+def _render_stand_in(record: StoredMessage, dialect: Dialect) -> list[bytes]:
+    if dialect.api == "messages":
+        return render_messages([record], dialect)
+    return [render(record, dialect)]
+
+
+def _must_user_speak(before: _StablePrefix, tail: _Suffix, dialect: Dialect) -> bool:
+    """Whether the request would end with the model's words, and may not."""
+    last = tail.legal.records[-1].role if tail.legal.records else before.last
+    return dialect.user_last and last is Role.ASSISTANT
+
+
 def _same(one: PersistentVector, other: PersistentVector) -> bool:
     return one is other or (len(one) == len(other) and one.shares_prefix(other, len(one)))
 
@@ -205,7 +236,7 @@ def _calls(before: _StablePrefix, records: Iterable[StoredMessage]) -> frozenset
 _PLAIN = frozenset({"role", "content", "tool_call_id"})
 _OURS = frozenset(
     {"reasoning", "interrupted", "leaked_markup", "finish_reason", "origin", "name", "tool_calls"}
-    | {"interim", OUTPUT_ITEMS}
+    | {"interim", CONTENT_BLOCKS, OUTPUT_ITEMS}
     | _PLAIN
 )
 

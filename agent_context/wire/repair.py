@@ -115,7 +115,8 @@ def repair_slice(
     `taken` are the ids of the calls before it; they matter where ids are unique in a request.
     """
     notes: list[RepairNote] = []
-    ids = _Ids(rules.max_call_id, set(taken) if rules.unique_call_ids else None)
+    unique = set(taken) if rules.unique_call_ids else None
+    ids = _Ids(rules.max_call_id, rules.plain_call_ids, unique)
     pairs = list(_legal(records, _answers(records, notes), ids, notes))
     if rules.merge_same_role:
         pairs = list(_merge(pairs, notes))
@@ -132,6 +133,7 @@ def placeholder_user_message(last: StoredMessage | None) -> StoredMessage:
     return _record(name, Role.USER, {"role": "user", "content": CONTINUE})
 
 
+_PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _Answers = dict[int, list[int | None]]
 """For the index of each message with calls, the index of each call's result."""
 
@@ -185,12 +187,13 @@ class _Ids:
     """What ids of calls may be."""
 
     limit: int | None
+    plain: bool
     taken: set[str] | None
     """Those of earlier messages, which may not come again; None if they may."""
 
     def of(self, caller: StoredMessage) -> tuple[str, ...]:
         """Legal ids for its calls; the same object if they are already."""
-        ids = _legal_ids(caller.call_ids, self.limit)
+        ids = _legal_ids(caller.call_ids, self.limit, plain=self.plain)
         if self.taken is None:
             return ids
         if not self.taken.isdisjoint(ids):
@@ -251,10 +254,12 @@ def _group(
         yield _answering(records[result], name)
 
 
-def _legal_ids(calls: tuple[str, ...], limit: int | None) -> tuple[str, ...]:
+def _legal_ids(calls: tuple[str, ...], limit: int | None, *, plain: bool) -> tuple[str, ...]:
     """Ids that are unique, not empty and not too long; the same object if they are already."""
     longest = limit if limit is not None else max(map(len, calls))
     good = {call for call in calls if 0 < len(call) <= longest}
+    if plain:
+        good = {call for call in good if _PLAIN_ID.fullmatch(call)}
     if len(good) == len(calls):
         return calls
     first = {calls[place]: place for place in range(len(calls) - 1, -1, -1)}

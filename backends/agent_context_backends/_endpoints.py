@@ -1,4 +1,4 @@
-"""The two APIs that a server may speak, each as a value."""
+"""The APIs that a server may speak, each as a value."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Literal, Protocol, cast
 
 from agent_context.messages import Completion
 from agent_context.stream_events import Finished, StreamEvent
-from agent_context.wire import chat, responses
+from agent_context.wire import chat, messages, responses
 
-__all__ = ["CHAT", "RESPONSES", "Api", "ApiChoice", "Reader", "merge_fields"]
+__all__ = ["CHAT", "MESSAGES", "RESPONSES", "Api", "ApiChoice", "Reader", "merge_fields"]
 
 ApiChoice = Literal["auto", "chat", "responses"]
 """Which API to speak; `auto` takes chat completions wherever they do what the options want."""
@@ -37,9 +37,9 @@ class _CompletionOf(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One of the two."""
+    """One of them."""
 
-    name: Literal["chat", "responses"]
+    name: Literal["chat", "responses", "messages"]
     ours: frozenset[str]
     """Fields that `extra` may not set: the request or its answer would be misread."""
     streaming: Mapping[str, Any]
@@ -65,6 +65,13 @@ RESPONSES = Api(
     streaming={"stream": True},
     reader=responses.ResponsesReader,
     completion_of=responses.parse_completion,
+)
+MESSAGES = Api(
+    name="messages",
+    ours=frozenset({"messages", "model", "stream", "system"}),
+    streaming={"stream": True},
+    reader=messages.MessagesReader,
+    completion_of=messages.parse_completion,
 )
 
 

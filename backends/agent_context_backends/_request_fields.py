@@ -18,6 +18,7 @@ __all__ = [
     "SamplingLimits",
     "as_responses",
     "item_parameters",
+    "message_parameters",
     "parameters",
     "refuses_tools",
     "response_formats",
@@ -102,6 +103,11 @@ def item_parameters(options: SendOptions, facts: ChatFacts, *, who: str) -> dict
     """The same for the Responses API."""
     accepts = facts.responses or as_responses(facts.accepts)
     return _ResponsesFields(options, replace(facts, accepts=accepts), who).fields()
+
+
+def message_parameters(options: SendOptions, facts: ChatFacts, *, who: str) -> dict[str, Any]:
+    """The same for the Messages API."""
+    return _MessagesFields(options, facts, who).fields()
 
 
 def response_formats(options: SendOptions, facts: ChatFacts) -> frozenset[str]:
@@ -329,7 +335,8 @@ class _ChatFields:
             return {}
         raise InvalidOptions(f"tool_choice={self.options.tool_choice!r} without any tools")
 
-    def _choice(self, limits: SamplingLimits) -> dict[str, Any]:
+    def _check_choice(self, limits: SamplingLimits) -> bool:
+        """Whether the choice names a tool."""
         choice = self.options.tool_choice
         kind = choice if isinstance(choice, str) and choice in _CHOICES else "named"
         if kind not in limits.tool_choices:
@@ -338,10 +345,16 @@ class _ChatFields:
                 "tool_choice", f"takes the tool choices {known}{self._state()}, not {choice!r}"
             )
         if kind != "named" or isinstance(choice, dict):
-            return {"tool_choice": choice}
+            return False
         if choice not in {tool.name for tool in self.options.tools}:
             raise InvalidOptions(f"tool_choice={choice!r}: there is no tool of that name")
-        return {"tool_choice": self._wrap({"name": choice})}
+        return True
+
+    def _choice(self, limits: SamplingLimits) -> dict[str, Any]:
+        choice = self.options.tool_choice
+        if self._check_choice(limits):
+            return {"tool_choice": self._wrap({"name": choice})}
+        return {"tool_choice": choice}
 
 
 class _ResponsesFields(_ChatFields):
@@ -368,3 +381,41 @@ class _ResponsesFields(_ChatFields):
                 return {"tool_choice": self._wrap({"name": name})}
             case said:
                 return said
+
+
+class _MessagesFields(_ChatFields):
+    """The same in the words of Anthropic's Messages API."""
+
+    __slots__ = ()
+
+    def fields(self) -> dict[str, Any]:
+        said = super().fields()
+        if "stop" in said:
+            said["stop_sequences"] = said.pop("stop")
+        if "format" in said:
+            said["output_config"] = {**said.get("output_config", {}), "format": said.pop("format")}
+        return said
+
+    def _max_tokens(self) -> dict[str, Any]:
+        # It must be said; what isn't asked for is what the window keeps free.
+        return super()._max_tokens() or {"max_tokens": self.facts.default_reserve}
+
+    def _wrap(self, function: dict[str, Any]) -> dict[str, Any]:
+        function["input_schema"] = function.pop("parameters")
+        return function
+
+    def _choice(self, limits: SamplingLimits) -> dict[str, Any]:
+        self._check_choice(limits)
+        choice = self.options.tool_choice
+        if isinstance(choice, dict):
+            name = choice.get("name") or choice.get("function", {}).get("name")
+            return {"tool_choice": {"type": "tool", "name": name} if name else choice}
+        if choice in _CHOICES:
+            return {"tool_choice": {"type": {"required": "any"}.get(choice, choice)}}
+        return {"tool_choice": {"type": "tool", "name": choice}}
+
+    def _format(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        if wanted.get("type") != "json_schema":
+            return {}
+        schema = wanted.get("json_schema", {}).get("schema", wanted.get("schema"))
+        return {"format": {"type": "json_schema", "schema": schema}}

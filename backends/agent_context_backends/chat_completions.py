@@ -39,7 +39,7 @@ from agent_context_backends._body_stream import (
     read_body,
     read_start,
 )
-from agent_context_backends._credentials import check_url, clean_key
+from agent_context_backends._credentials import Address, check_url, clean_key
 from agent_context_backends._endpoints import CHAT, RESPONSES, Api, ApiChoice, Reader, merge_fields
 from agent_context_backends._model_names import same_model
 from agent_context_backends._request_fields import (
@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 
 _BEHIND = (
     "max_tokens", "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "stop",
-    "seed", "stream", "stream_options",
+    "seed", "stop_sequences", "stream", "stream_options",
 )  # fmt: skip
 """Fields that no prompt cache looks at: they go behind the messages, where they break no prefix."""
 
@@ -101,6 +101,7 @@ class ChatCompletionsBackend(ContextBackend):
     default_base_url: ClassVar[str | None] = None
     path: ClassVar[str] = "/chat/completions"
     responses_path: ClassVar[str] = "/responses"
+    messages_path: ClassVar[str] = "/messages"
     responses_base_urls: ClassVar[Mapping[str, str]] = {}
     """For base URLs whose Responses API has another, that one."""
     key_names: ClassVar[Mapping[str, str | None]] = {}
@@ -164,15 +165,13 @@ class ChatCompletionsBackend(ContextBackend):
         key, home = self._key(api_key)
         address = check_url(base_url or self._base_url_of_environment() or home)
         self.base_url = address.base
-        items = self.responses_base_urls.get(address.base)
-        items_url = address.url(self.responses_path, base=items)
-        self._urls = {"chat": address.url(self.path), "responses": items_url}
+        self._urls = self._urls_at(address)
         if api not in get_args(ApiChoice):
             raise InvalidOptions(f"api is one of {', '.join(get_args(ApiChoice))}, not {api!r}")
         self._api: ApiChoice = api
         self._responses_models: set[str] = set()
         self._headers = httpx.Headers({**_HEADERS, **self.headers})
-        self._headers.update({"Authorization": f"Bearer {key}"} if key else {})
+        self._headers.update(self.key_headers(key) if key else {})
         self._headers.update(headers)
         self._transport = transport
         self._opened_transport: httpx.AsyncBaseTransport | None = None
@@ -255,13 +254,21 @@ class ChatCompletionsBackend(ContextBackend):
         if transport is not None:
             await transport.aclose()
 
+    def key_headers(self, key: str) -> Mapping[str, str]:
+        """The headers that say the key."""
+        return {"Authorization": f"Bearer {key}"}
+
+    def split_system(self, zones: Zones) -> tuple[Mapping[str, Any], Zones]:
+        """What the request's own fields say of `zones`, and what of them is said as messages."""
+        return {}, zones
+
     def facts_for_base_url(self, facts: ChatFacts) -> ChatFacts:
         """`facts` as they are at this base URL."""
         return facts
 
     def dialect_for(self, model: str, api: Api = CHAT) -> Dialect:
         """How messages are written for `model`: the dialect, less what it can't see or hear."""
-        dialect = self.dialect if api is CHAT else self.responses_dialect
+        dialect = self.responses_dialect if api is RESPONSES else self.dialect
         accepts = self.model_facts(model).accepts
         if accepts.images and accepts.other_parts is None:
             return dialect
@@ -300,6 +307,15 @@ class ChatCompletionsBackend(ContextBackend):
             raise InvalidOptions(f"{self.vendor} needs a key: give api_key, or set {names}")
         return clean_key(api_key, "api_key") if api_key else None, self.default_base_url
 
+    def _urls_at(self, address: Address) -> Mapping[str, httpx.URL]:
+        """The endpoint of each API."""
+        items = self.responses_base_urls.get(address.base)
+        return {
+            "chat": address.url(self.path),
+            "responses": address.url(self.responses_path, base=items),
+            "messages": address.url(self.messages_path),
+        }
+
     def _base_url_of_environment(self) -> str | None:
         return next((url for url in map(os.environ.get, self.base_url_names) if url), None)
 
@@ -329,6 +345,8 @@ class ChatCompletionsBackend(ContextBackend):
         head = merge_fields(head, extra)
         foot = {name: head.pop(name) for name in _BEHIND if name in head}
         rendering, zones, trailing = self._fields(request)
+        system, zones = self.split_system(zones)
+        head |= system
         try:
             return rendering.body(head, zones, trailing, self.dialect_for(model, api), foot)
         except TypeError as error:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 import httpx
+import orjson
 import pytest
 
 from agent_context.backend import ContextBackend, Request
@@ -12,6 +13,7 @@ from agent_context.messages import Completion, Message
 from agent_context.options import SendOptions
 from agent_context.stream_events import Finished, StreamEvent, TextDelta
 from agent_context.testing import BackendContract
+from agent_context_backends.anthropic import AnthropicBackend
 from agent_context_backends.chat_completions import ChatCompletionsBackend
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
@@ -39,6 +41,33 @@ def serve(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json=OK)
 
 
+MESSAGE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-4-6",
+    "content": [{"type": "text", "text": "Hello"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 3, "output_tokens": 1},
+}
+EVENTS = (
+    {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "He"}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "llo"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+    {"type": "message_stop"},
+)
+
+
+def serve_blocks(request: httpx.Request) -> httpx.Response:
+    if b'"stream":true' in request.content:
+        stream = b"".join(b"data: %s\n\n" % orjson.dumps(event) for event in EVENTS)
+        return httpx.Response(200, content=stream)
+    return httpx.Response(200, json=MESSAGE)
+
+
 def refuse(request: httpx.Request) -> httpx.Response:
     return httpx.Response(400, json=REFUSED)
 
@@ -63,6 +92,13 @@ class TestOpenAI(OverHttp):
 
 class TestZhipu(OverHttp):
     backend = ZhipuBackend
+
+
+class TestAnthropic(OverHttp):
+    backend = AnthropicBackend
+
+    def make_backend(self) -> ContextBackend:
+        return AnthropicBackend(api_key="k", transport=httpx.MockTransport(serve_blocks))
 
 
 class TestKimi(OverHttp):

@@ -20,6 +20,7 @@ from agent_context.stream_events import (
 )
 from agent_context.testing import request_of
 from agent_context.tools import Tool
+from agent_context_backends.anthropic import AnthropicBackend
 from agent_context_backends.chat_completions import ChatCompletionsBackend
 from agent_context_backends.deepseek import DeepSeekBackend
 from agent_context_backends.openai import OpenAIBackend
@@ -251,6 +252,7 @@ def aimock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 VENDORS = [
     pytest.param(DeepSeekBackend, "", "deepseek-flash", id="deepseek"),
     pytest.param(OpenAIBackend, "/v1", "gpt-5.4", id="openai"),
+    pytest.param(AnthropicBackend, "", "claude-sonnet-4-6", id="anthropic"),
     pytest.param(ZhipuBackend, "/api/paas/v4", "glm-5.2", id="zhipu"),
 ]
 Vendor = type[ChatCompletionsBackend]

@@ -9,10 +9,12 @@ import anthropic
 import pytest
 
 from agent_context import (
+    AgentContext,
     BackendError,
     ErrorKind,
     Message,
     ReasoningDelta,
+    SendOptions,
     TextDelta,
     ToolCall,
     ToolCallDelta,
@@ -21,6 +23,7 @@ from agent_context import (
 from agent_context.messages import Completion
 from agent_context.models import ModelFacts
 from agent_context.service.auth import KeyFile
+from agent_context_backends.anthropic import AnthropicBackend
 from agent_context_backends.scripted import ScriptedBackend
 from tests.service.conftest import Serve, Served
 from tests.support.waiting import WAIT
@@ -235,3 +238,17 @@ def test_a_failure_in_the_middle_is_raised_within(serve: Serve, connect: Any) ->
         ask(client, user("a"), stream=True)
     with pytest.raises(anthropic.APIError, match="gone"):
         list(ask(client, user("a"), stream=True))
+
+
+async def test_the_backend_for_anthropic_talks_to_the_service_too(serve: Serve) -> None:
+    thought = Message.assistant("Oslo.", reasoning="Norway, so:")
+    service = serve(ScriptedBackend([thought, "Bergen."]))
+    backend = AnthropicBackend(api_key="none", base_url=service.url)
+    async with await AgentContext.astart(backend, options=SendOptions(model="scripted")) as ctx:
+        words = [text async for text in ctx.stream("Capital of Norway?")]
+        second = await ctx.asay("And the second city?")
+    await backend.aclose()
+
+    assert "".join(words) == "Oslo."
+    assert second.text == "Bergen."
+    assert second.usage.input_tokens is not None

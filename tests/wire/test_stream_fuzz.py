@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from agent_context.errors import BackendError
 from agent_context.messages import Message
 from agent_context.wire.chat import ChunkReader
+from agent_context.wire.messages import MessagesReader
 from agent_context.wire.responses import ResponsesReader
 from agent_context.wire.sse import SseDecoder
 from tests.support.examples import examples
 from tests.wire.fixtures import FIXTURES, payload
 
 Chunk = dict[str, Any]
-Reader = ChunkReader | ResponsesReader
+Reader = ChunkReader | MessagesReader | ResponsesReader
 
 DATA = Path(__file__).parents[1] / "data" / "responses_streams.jsonl"
 RESPONSES: dict[str, list[Chunk]] = {
@@ -59,6 +60,52 @@ CHAT = {"two-calls": TWO_CALLS} | {
     name: chunks
     for name, fixture in FIXTURES.items()
     if fixture["kind"] == "stream" and (chunks := recorded(name))
+}
+
+
+def _block(index: int, opened: Chunk, *deltas: Chunk) -> list[Chunk]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": opened},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def _arguments(*parts: str) -> list[Chunk]:
+    return [{"type": "input_json_delta", "partial_json": part} for part in parts]
+
+
+BLOCKS: dict[str, list[Chunk]] = {
+    "thought-and-calls": [
+        {
+            "type": "message_start",
+            "message": {"id": "m", "model": "c", "usage": {"input_tokens": 9}},
+        },
+        {"type": "ping"},
+        *_block(
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "thinking_delta", "thinking": "So: "},
+            {"type": "signature_delta", "signature": "c2ln"},
+        ),
+        *_block(1, {"type": "text", "text": ""}, {"type": "text_delta", "text": "I look"}),
+        *_block(
+            2,
+            {"type": "tool_use", "id": "c1", "name": "look", "input": {}},
+            *_arguments("", '{"at": ', '"a"}'),
+        ),
+        *_block(
+            3,
+            {"type": "tool_use", "id": "c2", "name": "write", "input": {}},
+            *_arguments('{"to": "b", ', '"what": 1}'),
+        ),
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "tool_use"},
+            "usage": {"output_tokens": 5},
+        },
+        {"type": "message_stop"},
+    ]
 }
 
 
@@ -154,12 +201,16 @@ def phantoms(answer: Message, real: set[tuple[str, bytes]]) -> list[tuple[str, s
     return found
 
 
-STREAMS = {"chat": CHAT, "responses": RESPONSES}
-READERS: dict[str, Callable[[str], Reader]] = {"chat": ChunkReader, "responses": ResponsesReader}
-BOTH = pytest.mark.parametrize("api", ["chat", "responses"])
+STREAMS = {"chat": CHAT, "messages": BLOCKS, "responses": RESPONSES}
+READERS: dict[str, Callable[[str], Reader]] = {
+    "chat": ChunkReader,
+    "messages": MessagesReader,
+    "responses": ResponsesReader,
+}
+EACH = pytest.mark.parametrize("api", sorted(STREAMS))
 
 
-@BOTH
+@EACH
 @examples(20)
 @given(st.data())
 def test_a_damaged_stream_is_an_error_or_an_answer_without_phantoms(
@@ -186,7 +237,7 @@ NESTED: list[Callable[[Any], Chunk]] = [
 ]
 
 
-@BOTH
+@EACH
 @examples(10)
 @given(st.data())
 def test_no_success_follows_an_error(api: str, data: st.DataObject) -> None:
