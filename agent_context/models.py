@@ -33,8 +33,10 @@ class TemplateOverhead:
     """Each argument of a call; None if the arguments are written as the JSON that they are."""
     tools: int = 0
     """The tools, once: how they are called."""
-    spaced_json: bool = False
-    """Whether a tool is written as its function alone, with blanks after `,` and `:`."""
+    tool_syntax: Literal["json", "spaced_json", "outline"] = "json"
+    """How a tool is written: `json`, as in the request; `spaced_json`, its function alone, with
+    blanks after `,` and `:`; `outline`, names, types and descriptions a line each, as OpenAI does.
+    """
     thinking: int = 0
     """When the model is to think: how hard."""
     efforts: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)

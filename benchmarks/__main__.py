@@ -34,6 +34,7 @@ SCRIPTS = (
     "sessions",
     "failover",
     "fidelity",
+    "cost",
 )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 from threading import Lock
 from typing import Final
 
@@ -20,12 +21,17 @@ __all__ = ["HiddenMessages", "RecalledMessages", "hidden_between", "is_replaced"
 _HEADING: Final = (
     "[Earlier messages of this conversation that may matter here. They are quoted, not said now.]"
 )
-_SHOWN: Final = 1_000
+_SHOWN: Final = 400
 """Characters of one message."""
 _ARGUMENTS: Final = 200
 """Characters of the arguments of a call."""
 _MOST_BYTES: Final = 16 << 20
 """Bytes of messages that are remembered; the oldest are forgotten first."""
+_MESSAGE: Final = 4
+"""Tokens that a message takes beside its text."""
+_FARTHEST: Final = 32
+"""How many messages apart a call and its result may be."""
+_BEST: Final = 3
 _CANDIDATES: Final = 20
 _TOKENS_A_CANDIDATE: Final = 12
 """Fewer tokens than a message has: so many more candidates are looked at as there is room for."""
@@ -59,9 +65,10 @@ def is_replaced(before: Zones, after: Zones) -> bool:
 
 
 class HiddenMessages:
-    """The messages that compressions took away, oldest first, with an index that searches make.
+    """The messages that compressions took away, with an index that searches make.
 
-    Any thread may use it.
+    The index has what the model still sees, too: that counts as found already. Any thread may use
+    it.
     """
 
     def __init__(self, load: Callable[[], Iterable[StoredMessage]] | None = None) -> None:
@@ -69,142 +76,173 @@ class HiddenMessages:
         self._lock = Lock()
         self._load = load
         self._records: list[StoredMessage] = []
-        self._first = 0
-        """The number of the first record that is still remembered."""
+        """By their number in the index; in the order in which they were said."""
+        self._numbers: dict[tuple[MessageId, bytes], int] = {}
+        self._hidden: dict[int, None] = {}
+        """The numbers of those that were taken away, oldest first."""
         self._bytes = 0
+        """Of those."""
         self._index = TextIndex()
-        self._indexed = 0
+        self._recent: list[StoredMessage] = []
+        """What was taken away since the last search, and is not in the index as such."""
 
     def note(self, change: Change, before: Zones, after: Zones) -> None:
         """Remember what a compression hides; forget everything for another history."""
         if isinstance(change, Loaded):
             if is_replaced(before, after):
                 with self._lock:
-                    self._load, self._records, self._first, self._bytes = None, [], 0, 0
-                    self._index, self._indexed = TextIndex(), 0
+                    self._load, self._recent, self._hidden, self._bytes = None, [], {}, 0
         elif isinstance(change, Compressed):
             with self._lock:
-                self._add(hidden_between(before, after))
+                self._recent += hidden_between(before, after)
 
     def copy(self) -> HiddenMessages:
         """The same messages, for a conversation that goes on by itself."""
         with self._lock:
             copied = HiddenMessages(self._load)
-            copied._add(self._records[self._first :])
+            copied._recent = [*(self._records[number] for number in self._hidden), *self._recent]
         return copied
 
     def recall(
         self,
         query: str,
         settings: Recall,
-        shown: Mapping[MessageId, bytes],
+        shown: Sequence[StoredMessage],
         *,
         budget: int,
         count: Callable[[str], int],
     ) -> RecalledMessages | None:
         """What `query` asks for, within `budget` tokens; None if there is nothing.
 
-        `shown` has the bodies of the messages that are sent anyway.
+        `shown` are the messages that are sent anyway: what of them matches takes its part of the
+        budget, as if it had been found, and if the best is among them there is nothing to find.
         """
         with self._lock:
             self._catch_up()
-            records = self._records
-            words = query_words(query)
-
-            def is_hidden(number: int) -> bool:
-                record = records[number]
-                return shown.get(record.id) != record.body
-
+            visible = {self._number(record) for record in shown}
             possible = self._index.best_score(query)
-            limit = _CANDIDATES + budget // _TOKENS_A_CANDIDATE
-            hits = self._index.search(query, limit, is_hidden)
+            hits = self._index.search(
+                query,
+                _CANDIDATES + budget // _TOKENS_A_CANDIDATE,
+                lambda number: number in self._hidden or number in visible,
+            )
+            if _is_in_sight(hits, visible):
+                return None
             scores = {
-                number: score / possible
+                number: min(score / possible, 1.0)
                 for number, score in hits
                 if score >= settings.floor * possible
             }
-            lines = self._choose(scores, query, is_hidden, budget - count(_HEADING) - 4, count)
-        if not lines:
+            room = budget - count(_HEADING) - _MESSAGE
+            lines = self._choose(scores, visible, _Quotes(query, count), room)
+            records = {number: self._records[number] for number in sorted(lines)}
+        if not records:
             return None
-        numbers = sorted(lines)
-        text = "\n".join((_HEADING, *(lines[number] for number in numbers)))
+        text = "\n".join((_HEADING, *(lines[number] for number in records)))
         return RecalledMessages(
-            from_message(Message.user(text)),
-            tuple(records[number].id for number in numbers),
-            tuple(round(min(scores.get(number, 0.0), 1.0), 3) for number in numbers),
-            tuple(words),
-            count(text) + 4,
+            record=from_message(Message.user(text)),
+            ids=tuple(record.id for record in records.values()),
+            scores=tuple(round(scores.get(number, 0.0), 3) for number in records),
+            words=tuple(query_words(query)),
+            tokens=count(text) + _MESSAGE,
         )
 
     def _choose(
-        self,
-        scores: Mapping[int, float],
-        query: str,
-        is_hidden: Callable[[int], bool],
-        budget: int,
-        count: Callable[[str], int],
+        self, scores: Mapping[int, float], visible: Collection[int], quotes: _Quotes, budget: int
     ) -> dict[int, str]:
         """The best groups that fit, each message as a line, by its number."""
         lines: dict[int, str] = {}
-        said: set[bytes] = set()
+        said = {self._records[number].body for number in scores if number in visible}
         for number in scores:
-            if number in lines or self._records[number].body in said:
-                continue
-            group = {
-                each: _quote(self._records[each], query)
-                for each in self._group(number)
-                if each not in lines and is_hidden(each)
-            }
-            tokens = sum(count(line) + 1 for line in group.values())
-            if tokens <= budget:
-                budget -= tokens
-                lines |= group
-                said.add(self._records[number].body)
+            record = self._records[number]
+            if number in visible:
+                budget -= quotes.tokens([quotes.quote(record)])
+            elif number not in lines and record.body not in said:
+                group = {
+                    each: quotes.quote(self._records[each])
+                    for each in self._group(number)
+                    if each in self._hidden and each not in visible and each not in lines
+                }
+                if (tokens := quotes.tokens(group.values())) <= budget:
+                    budget -= tokens
+                    lines |= group
+                    said.add(record.body)
         return lines
 
-    def _group(self, number: int) -> range:
-        """The numbers of the messages that belong together: a call and its results."""
-        records, start = self._records, number
-        while start > self._first and records[start].role is Role.TOOL:
-            start -= 1
-        if not set(records[start].call_ids) >= set(records[number].call_ids):
-            start = number  # its call is elsewhere
-        end = start + 1
-        while records[start].call_ids and end < len(records) and records[end].role is Role.TOOL:
-            end += 1
-        return range(start, max(end, number + 1))
+    def _group(self, number: int) -> Sequence[int]:
+        """The numbers of a message and of what it makes no sense without.
+
+        That is a result's call, and a call's results.
+        """
+        records = self._records
+        calls = set(records[number].call_ids)
+        if not calls:
+            return (number,)
+        if records[number].role is Role.TOOL:
+            earlier = range(number - 1, max(number - _FARTHEST, -1), -1)
+            owner = (
+                each
+                for each in earlier
+                if records[each].role is not Role.TOOL and calls <= set(records[each].call_ids)
+            )
+            return (*islice(owner, 1), number)
+        later = range(number + 1, min(number + _FARTHEST, len(records)))
+        results = takewhile(lambda each: records[each].role is Role.TOOL, later)
+        return (number, *results)
 
     def _catch_up(self) -> None:
-        """Read what the store has, and index what came since the last search."""
+        """Read what the store has, once, and put into the index what is new."""
         if self._load is not None:
-            recent, self._records = self._records[self._first :], []
-            self._first = self._bytes = 0
-            self._add(self._load())
-            self._add(recent)
+            self._hide(self._load())
             self._load = None
-        for number in range(self._indexed, len(self._records)):
-            self._index.add(self._records[number].message.text)
-            if number < self._first:
-                self._index.remove(number)
-        self._indexed = len(self._records)
+        recent, self._recent = self._recent, []
+        self._hide(recent)
 
-    def _add(self, records: Iterable[StoredMessage]) -> None:
+    def _hide(self, records: Iterable[StoredMessage]) -> None:
         for record in records:
-            self._records.append(record)
-            self._bytes += len(record.body)
+            number = self._number(record)
+            if number not in self._hidden:
+                self._hidden[number] = None
+                self._bytes += len(record.body)
         while self._bytes > _MOST_BYTES:
-            self._bytes -= len(self._records[self._first].body)
-            if self._first < self._indexed:
-                self._index.remove(self._first)
-            self._first += 1
+            oldest = next(iter(self._hidden))
+            del self._hidden[oldest]
+            self._bytes -= len(self._records[oldest].body)
+            self._index.remove(oldest)
+
+    def _number(self, record: StoredMessage) -> int:
+        """The number of a message in the index, which it is added to."""
+        key = record.id, record.body
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = self._index.add(record.message.text)
+            self._records.append(record)
+        return known
 
 
-def _quote(record: StoredMessage, query: str) -> str:
-    """Who said it and what; of a long text where it holds most of the query."""
-    message = record.message
-    who = f"tool {message.name}" if message.name and record.role is Role.TOOL else str(record.role)
-    start, end = find_excerpt(message.text, query, _SHOWN)
-    more = len(message.text) > end
-    text = f"{'…' if start else ''}{message.text[start:end]}{'…' if more else ''}"
-    calls = [f"{call.name}({call.arguments[:_ARGUMENTS]})" for call in message.tool_calls]
-    return f"{who}: {' '.join((*((text,) if text else ()), *calls))}"
+def _is_in_sight(hits: Sequence[tuple[int, float]], visible: Collection[int]) -> bool:
+    """Whether most of the best that was found is in the window: then nothing else is asked for."""
+    best = [number for number, _ in hits[:_BEST]]
+    return 2 * sum(number in visible for number in best) > len(best)
+
+
+class _Quotes:
+    """How messages are quoted for a query, and what that takes."""
+
+    def __init__(self, query: str, count: Callable[[str], int]) -> None:
+        self._query = query
+        self._count = count
+
+    def tokens(self, lines: Iterable[str]) -> int:
+        return sum(self._count(line) + 1 for line in lines)
+
+    def quote(self, record: StoredMessage) -> str:
+        """Who said it and what; of a long text where it holds most of the query."""
+        message = record.message
+        is_result = record.role is Role.TOOL
+        who = f"tool {message.name}" if message.name and is_result else str(record.role)
+        start, end = find_excerpt(message.text, self._query, _SHOWN)
+        more = len(message.text) > end
+        text = f"{'…' if start else ''}{message.text[start:end]}{'…' if more else ''}"
+        calls = [f"{call.name}({call.arguments[:_ARGUMENTS]})" for call in message.tool_calls]
+        return f"{who}: {' '.join((*((text,) if text else ()), *calls))}"

@@ -24,12 +24,11 @@ from agent_context._context.token_breakdown import TokenBreakdown, TokenCalibrat
 from agent_context._context.tokens import (
     TokenCountCache,
     count_overhead,
-    count_tools,
     counter,
     is_vocabulary_loaded,
     most_tokens,
-    most_tokens_of_tools,
 )
+from agent_context._context.tool_tokens import count_tools, most_tokens_of_tools
 from agent_context._context.zones import Zone, Zones
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import BackendError, ErrorKind

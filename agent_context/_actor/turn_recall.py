@@ -58,8 +58,7 @@ class TurnRecall:
         known, factor = settings, model.calibration_factor
 
         def look() -> RecalledMessages | None:
-            shown = {record.id: record.body for record in zones.incremental}
-            count = counter(model.facts.vocabulary).count
+            shown, count = tuple(zones.incremental), counter(model.facts.vocabulary).count
             return hidden.recall(query, known, shown, budget=int(budget / factor), count=count)
 
         self.found = await io_loop().offload(look)

@@ -73,7 +73,7 @@ from agent_context.tools.loop import ToolRound
 __all__ = ["TurnTask"]
 
 _TRIES: Final = 3
-_TARGET: Final = 0.8
+_TARGET: Final = 0.5
 """Compression aims at this share of the room, so that the next turns don't need it again."""
 _AFTER_OVERFLOW: Final = 0.75
 """The same of what was sent, when the server found that too long."""

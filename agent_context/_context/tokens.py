@@ -17,12 +17,12 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, assert_never, cast
+from typing import assert_never, cast
 
 import orjson
 
@@ -32,18 +32,16 @@ from agent_context._context.zones import Zone, Zones
 from agent_context.messages import ImagePart, Message, OpaquePart, Part, TextPart, ToolCall
 from agent_context.models import ESTIMATED, ModelFacts, TemplateOverhead
 from agent_context.options import SendOptions
-from agent_context.tools import Tool
 
 __all__ = [
     "TokenCountCache",
     "TokenCounter",
     "count_message",
     "count_overhead",
-    "count_tools",
     "counter",
     "is_vocabulary_loaded",
     "most_tokens",
-    "most_tokens_of_tools",
+    "overhead_of",
 ]
 
 _log = logging.getLogger(__name__)
@@ -240,7 +238,7 @@ _IMAGE_SIZE = (1024, 1024)
 
 def count_message(message: Message, facts: ModelFacts) -> int:
     """Tokens that `message` costs in a request to a model of these facts, its overhead included."""
-    count, overhead = counter(facts.vocabulary).count, _overhead(facts)
+    count, overhead = counter(facts.vocabulary).count, overhead_of(facts)
     tokens: int = getattr(overhead, message.role.value)
     tokens += sum(_part(part, count) for part in message.parts)
     if message.tool_calls:
@@ -255,14 +253,15 @@ def count_message(message: Message, facts: ModelFacts) -> int:
 
 def count_overhead(facts: ModelFacts, options: SendOptions) -> int:
     """Tokens that a request with these options costs beside its messages and tools."""
-    overhead, effort = _overhead(facts), options.effort
+    overhead, effort = overhead_of(facts), options.effort
     thinks = facts.thinks if options.thinking is None else options.thinking
     if effort == "none" or not (thinks or effort):
         return overhead.request
     return overhead.request + overhead.efforts.get(effort or "", overhead.thinking)
 
 
-def _overhead(facts: ModelFacts) -> TemplateOverhead:
+def overhead_of(facts: ModelFacts) -> TemplateOverhead:
+    """What a template of a model adds to the texts of a request."""
     return facts.overhead or _flat(facts.message_overhead)
 
 
@@ -335,29 +334,6 @@ def _texts(value: object) -> Iterable[str]:
             waiting += cast("list[object]", item)
 
 
-def count_tools(tools: Sequence[Tool], facts: ModelFacts) -> int:
-    """Tokens of the tools' definitions, and of what the model's template says about them."""
-    if not tools:
-        return 0
-    overhead = _overhead(facts)
-    if overhead.spaced_json:
-        text = "\n".join(json.dumps(_function(tool), ensure_ascii=False) for tool in tools)
-    else:
-        wire = [{"type": "function", "function": _function(tool)} for tool in tools]
-        text = orjson.dumps(wire).decode()
-    tokens = overhead.tools + _count_json(text, facts.vocabulary)
-    return math.ceil(tokens * facts.margin)
-
-
-@lru_cache(maxsize=64)
-def _count_json(text: str, vocabulary: str) -> int:
-    return counter(vocabulary).count(text)
-
-
-def _function(tool: Tool) -> dict[str, Any]:
-    return tool.model_dump(exclude_none=True)
-
-
 _body = attrgetter("body")
 _FEW = 64
 
@@ -369,14 +345,6 @@ def most_tokens(record: StoredMessage) -> float:
     their size, so a message that may hold one has no bound (infinity).
     """
     return math.inf if b'"content":[' in record.body else len(record.body)
-
-
-def most_tokens_of_tools(tools: Sequence[Tool], facts: ModelFacts) -> int:
-    """The same for the tools' definitions."""
-    if not tools:
-        return 0
-    text = json.dumps([_function(tool) for tool in tools], ensure_ascii=False)
-    return _overhead(facts).tools + len(text.encode("utf-8", "replace")) + 40 * len(tools)
 
 
 class _RunningTotal:

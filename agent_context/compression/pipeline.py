@@ -42,7 +42,7 @@ _RECALL = Recall()
 
 
 def default_strategy(
-    *, keep: int = 2, share: float = 0.5, keep_results: int = 3, recall: Recall | None = _RECALL
+    *, keep: int = 2, share: float = 0.75, keep_results: int = 3, recall: Recall | None = _RECALL
 ) -> Pipeline:
     """What conversations use by default: the gentlest means first.
 

@@ -19,15 +19,18 @@ class Recall(Strategy):
     stored stays a prefix. A call comes with its results. It removes nothing by itself: it stands in
     a `Pipeline` beside strategies that do. Each `events.Recalled` says what was sent.
 
+    What the window holds already is not looked for: a turn whose words match what the model sees
+    better than anything older sends nothing again.
+
     `Send(history=…)` recalls nothing: who gives a history has chosen what is sent.
     """
 
-    share: float = 0.5
+    share: float = 0.65
     """How much of the window (above 0, below 1) what is recalled may take. If more of the history
     than the rest is in the way, it is compressed."""
-    most: int = 4_000
+    most: int = 3_000
     """Tokens that it may take in a window of any size."""
-    floor: float = 0.1
+    floor: float = 0.05
     """What a message must score at least, as a share (0 to 1) of what one would that says every
     word of the question, and often. 0 fills all there is room for; 0.3 costs little."""
 

@@ -74,7 +74,7 @@ _FLASH_OVERHEAD = TemplateOverhead(
     call=10,
     argument=14,
     tools=214,
-    spaced_json=True,
+    tool_syntax="spaced_json",
     thinking=26,
 )
 _PRO_OVERHEAD = replace(

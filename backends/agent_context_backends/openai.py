@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import httpx
 
-from agent_context.models import CachePolicy, ModelFacts
+from agent_context.models import CachePolicy, ModelFacts, TemplateOverhead
 from agent_context.wire.dialect import Dialect
 from agent_context_backends.chat_completions import (
     ApiChoice,
@@ -104,6 +104,7 @@ _CACHE_5_6 = replace(_CACHE, write=1.25, granularity=1, match_policy="breakpoint
 _GPT_4O = ChatFacts(
     context_window=128_000,
     max_output=16_384,
+    overhead=TemplateOverhead(tool_syntax="outline"),
     cache=replace(_CACHE, ratio=0.5),
     accepts=_CLASSIC,
 )

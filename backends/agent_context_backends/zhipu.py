@@ -125,7 +125,7 @@ _200K = ChatFacts(
         call=8,
         argument=10,
         tools=115,
-        spaced_json=True,
+        tool_syntax="spaced_json",
     ),
     default_reserve=16_384,
     thinks=True,

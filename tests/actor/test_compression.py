@@ -274,8 +274,9 @@ def test_a_request_that_stays_too_long_is_not_compressed_for_ever(talk: Talk) ->
 
 def test_the_tiers_stop_as_soon_as_it_fits(talk: Talk) -> None:
     backend = ScriptedBackend(["Done."])
-    ctx = talk(backend, options=SendOptions(context_window=1_200, max_tokens=100))
-    ctx.ask(Extend([message for n in range(8) for message in loop(n)]))
+    long = "found " * 600
+    ctx = talk(backend, options=SendOptions(context_window=5_000, max_tokens=100))
+    ctx.ask(Extend([message for n in range(8) for message in loop(n, result=long)]))
 
     ctx.ask(Send(messages=[Message.user("And?")]))
 

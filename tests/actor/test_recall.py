@@ -110,6 +110,16 @@ def test_what_the_model_sees_is_not_sent_twice(model: ScriptedBackend) -> None:
     assert recalled_lines(model) == [f"user: {SECRET}"]
 
 
+def test_what_the_window_answers_better_asks_for_nothing(model: ScriptedBackend) -> None:
+    ctx = start(model)
+    hide(ctx, "My locker is on the third floor.")
+    ctx.ask(Extend([Message.user(f"{SECRET} {n}") for n in range(3)]))
+
+    ctx.say(QUESTION)
+
+    assert recalled_lines(model) == []
+
+
 def test_without_a_recall_nothing_is_sent_again(model: ScriptedBackend) -> None:
     ctx = AgentContext.start(model, compression=TokenBudget())
     hide(ctx, SECRET)
@@ -167,7 +177,7 @@ def test_a_long_result_that_became_a_stub_is_sent_where_it_answers(model: Script
 
     (line,) = recalled_lines(model)
     assert "The locker has the code 7731." in line
-    assert len(line) < 1_100
+    assert len(line) < 500
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5])

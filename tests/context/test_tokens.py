@@ -22,9 +22,9 @@ from agent_context._context.tokens import (
     TokenCountCache,
     count_message,
     count_overhead,
-    count_tools,
     counter,
 )
+from agent_context._context.tool_tokens import count_tools
 from agent_context._context.zones import Zones
 from agent_context.messages import ImagePart, Message, OpaquePart, ToolCall
 from agent_context.models import ModelFacts, TemplateOverhead
@@ -230,7 +230,7 @@ SPELLED = replace(
     FACTS,
     overhead=TemplateOverhead(
         request=2, system=0, user=1, assistant=3, tool=8, reasoning=1, calls=10, call=5, argument=7,
-        tools=100, spaced_json=True, thinking=20, efforts={"max": 30},
+        tools=100, tool_syntax="spaced_json", thinking=20, efforts={"max": 30},
     ),
 )  # fmt: skip
 
