@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary
 
-from agent_context._runtime import finalizer_thread
+from agent_context._runtime import LONGEST_WAIT, finalizer_thread
 from agent_context.errors import TurnCancelled, UsageError
 from agent_context.messages import Completion, Message
 from agent_context.stream_events import Finished, StreamEvent, TextDelta
@@ -178,7 +178,8 @@ class Stream:
             ready = threading.Event()
             events = self._channel.take(ready.set)
             if events is None:
-                ready.wait()
+                while not ready.wait(LONGEST_WAIT):
+                    pass  # a signal that comes right before a wait doesn't end it
             elif not self._take_in(events):
                 raise StopIteration
         return self._next()

@@ -9,11 +9,12 @@ from agent_context._runtime.async_lock import FairAsyncLock
 from agent_context._runtime.delivery import SubscriberQueue
 from agent_context._runtime.event_loop import IoTask, IoThread, Timer, io_loop
 from agent_context._runtime.executor import finalizer_thread
-from agent_context._runtime.future import Deferred, Failure, Reply
+from agent_context._runtime.future import LONGEST_WAIT, Deferred, Failure, Reply
 from agent_context._runtime.mailbox import Mailbox, peek_idle, post
 from agent_context._runtime.reentrancy import in_scope, reentrancy_scope
 
 __all__ = [
+    "LONGEST_WAIT",
     "Deferred",
     "ErrorBoundary",
     "Failure",

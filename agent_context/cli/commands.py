@@ -113,6 +113,78 @@ ModelName = Annotated[
 
 
 @app.command()
+def chat(
+    prompt: Annotated[
+        str | None, typer.Argument(help="One question; else a talk, or what a pipe says.")
+    ] = None,
+    *,
+    model: ModelName = None,
+    store: StorePlace = None,
+    conversation: Annotated[
+        str | None, typer.Option("--id", help="The conversation to go on with, or to begin.")
+    ] = None,
+    last: Annotated[bool, typer.Option("--last", "-c", help="Go on with the last one.")] = False,
+    system: Annotated[
+        str | None, typer.Option("--system", "-s", help="What the model should be and know.")
+    ] = None,
+    reasoning: Annotated[
+        bool, typer.Option("--reasoning", "-r", help="Show what the model thinks aloud.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Talk with a model. Ctrl-C stops an answer; /help lists what else there is."""
+    from agent_context.cli.chat import ChatOptions, run
+
+    run(
+        ChatOptions(
+            prompt=prompt,
+            store=store,
+            model=model,
+            conversation=conversation,
+            last=last,
+            system=system,
+            reasoning=reasoning,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def models(
+    backend: Annotated[str | None, typer.Argument(help="Only of this backend.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the models that are known: windows, prices, and whether a key is set."""
+    from agent_context.cli.models import list_models
+
+    list_models(backend, as_json=as_json)
+
+
+@app.command()
+def doctor(*, store: StorePlace = None, as_json: AsJson = False) -> None:
+    """Look at what is installed, at keys (never shown) and at the store; status 1 if it is ill."""
+    from agent_context.cli.models import diagnose
+
+    diagnose(store, as_json=as_json)
+
+
+@app.command()
+def migrate(
+    store: Annotated[str, typer.Argument(help="postgresql://…")],
+    *,
+    schema: Annotated[str, typer.Option(help="The schema with the tables.")] = "agent_context",
+) -> None:
+    """Bring the tables of a PostgreSQL store to this version; once, while no other version runs."""
+    from agent_context.cli.places import failures
+
+    with failures():
+        from agent_context.stores.postgres import PostgresStore
+
+        typer.echo(f"version {PostgresStore.migrate(store, schema=schema)}")
+
+
+@app.command()
 def sessions(
     *,
     store: StorePlace = None,

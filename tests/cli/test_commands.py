@@ -90,3 +90,16 @@ def test_serving_what_cannot_be_served_says_why(
     assert refused.returncode == 1
     assert said in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_every_command_is_on_the_page_about_them(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    listed = run("--help", data=tmp_path).stdout.partition("Commands:")[2]
+    names = [
+        line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line[2] != " "
+    ]
+
+    assert names
+    assert [
+        name for name in names if f"`{name}" not in page and f"context-actor {name}" not in page
+    ] == []
