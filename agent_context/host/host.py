@@ -24,11 +24,12 @@ from agent_context.events import ChangeEvent
 from agent_context.host.activation import ActivationRegistry, ActivationRequest
 from agent_context.host.change_feed import FeedChange, read_changes, to_feed_change
 from agent_context.host.health import check_process
+from agent_context.host.search import search_conversations
 from agent_context.host.signals import SignalDrain
 from agent_context.host.usage import UsageBy, UsageTotals, sum_usage
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
-from agent_context.protocol import Fork
+from agent_context.protocol import Fork, HistoryEntry
 from agent_context.ref import ContextRef
 from agent_context.stores.store import ConversationInfo, HealthCheck, Store
 
@@ -187,6 +188,14 @@ class Host:
         Its parent's changes are not among them. Raises `UnknownConversation`.
         """
         return read_changes(self.store, conversation_id, after=after, limit=limit)
+
+    def search(self, text: str, *, limit: int = 10, prefix: str = "") -> Sequence[HistoryEntry]:
+        """Messages of all conversations whose ids begin with `prefix`, the best first.
+
+        Removed ones and those of parents are among them. The first search reads the logs of the
+        conversations; their indexes stay in memory, about 100 MB at most. Raises `InvalidOptions`.
+        """
+        return search_conversations(self.store, text, limit, prefix)
 
     def usage(
         self, since: datetime | None = None, by: UsageBy = "model"
