@@ -25,6 +25,8 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     round: int = 0
     """How many rounds of tool calls the turn has had."""
     conversation_id: str = ""
+    vendor: str = ""
+    """The company or server that is asked."""
     tokens: int = 0
     """What the request takes as it is now, without the answer: counted or estimated."""
     zones: Zones = Zones()

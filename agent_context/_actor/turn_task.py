@@ -318,6 +318,7 @@ class TurnTask:
             options=model.options,
             round=self._rounds,
             conversation_id=self._client.conversation_id,
+            vendor=model.backend.vendor,
             tokens=size.total,
             zones=model.with_instructions(zones),
             trailing=trailing,

@@ -231,9 +231,8 @@ class Agent:
     ) -> Coroutine[Any, Any, AgentResponse[V]] | AgentStream[V]:
         """Have the model answer, calling tools as often as it wants.
 
-        Await it for the `AgentResponse`; with `stream=True` iterate it for updates. What ends the
-        run early is raised. Providers look at the run after it has ended for the caller; the next
-        run of the session waits for them.
+        Await it for the `AgentResponse`; with `stream=True` iterate it for updates. It raises what
+        ends it early. Providers look at it after its end; the session's next run waits for them.
 
         Args:
             messages: What is said. System messages are left out: use `instructions`.
@@ -252,6 +251,7 @@ class Agent:
         chosen = with_instructions(to_options(options).merged_over(self.options), instructions)
         said = to_messages(messages)
         asked = RunRequest(
+            agent=self.name,
             messages=said.messages,
             ids=said.known_ids,
             session=session,

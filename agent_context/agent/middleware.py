@@ -151,13 +151,14 @@ def _on_loop(
     """The same, run on `loop` for a caller on another one, where `proceed` belongs."""
 
     async def there(item: I, proceed: Proceed[I, O]) -> O:
-        here, own = asyncio.get_running_loop(), contextvars.copy_context()
+        here = asyncio.get_running_loop()
 
         async def back(item: I) -> O:
             async def work() -> O:
                 return await proceed(item)
 
-            return await run_on_loop(work, here, own.copy())
+            # With the variables of whoever proceeds: a trace goes on with the request.
+            return await run_on_loop(work, here, contextvars.copy_context())
 
         async def work() -> O:
             return await around(item, back)

@@ -20,6 +20,8 @@ __all__ = ["RunRequest"]
 class RunRequest:
     """What a run was asked for."""
 
+    agent: str | None = None
+    """The agent's name."""
     messages: Sequence[Message] = ()
     ids: frozenset[str] = frozenset()
     """Of those messages that the caller made, who may have said them before."""

@@ -20,6 +20,7 @@ from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.stored_message import from_message
 from agent_context._context.zones import Zones
 from agent_context._runtime import io_loop
+from agent_context._trace_headers import trace_headers
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import BackendError, ErrorKind, InvalidOptions
 from agent_context.messages import Completion, Message
@@ -402,6 +403,8 @@ class ChatCompletionsBackend(ContextBackend):
         else:
             content = await io_loop().offload(self._body, request, api, stream=stream)
         url, headers = await self.address(api)
+        if traced := trace_headers():
+            headers = httpx.Headers([*headers.multi_items(), *traced.items()])
         timeout = httpx.Timeout(silence, connect=self._connect_timeout, pool=None)
         call = httpx.Request(
             "POST", url, headers=headers, content=content, extensions={"timeout": timeout.as_dict()}
