@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from agent_context.messages import Message
+from agent_context.messages import Message, TurnUsage
 from agent_context.prompt_cache import PrefixChangeCause
 
 __all__ = [
@@ -45,6 +45,8 @@ class Appended(_Change, frozen=True, kw_only=True):
 
     index: int
     message: Message
+    turn: TurnUsage | None = None
+    """What a turn used that this is the answer of."""
 
 
 class Extended(_Change, frozen=True, kw_only=True):
@@ -59,6 +61,8 @@ class Inserted(_Change, frozen=True, kw_only=True):
 
     index: int
     message: Message
+    turn: TurnUsage | None = None
+    """What a turn used that this is the answer of."""
 
 
 class Updated(_Change, frozen=True, kw_only=True):

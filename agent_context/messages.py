@@ -23,6 +23,7 @@ from agent_context.errors import InvalidMessage
 
 __all__ = [
     "Completion",
+    "Cost",
     "FinishReason",
     "ImagePart",
     "Message",
@@ -33,6 +34,7 @@ __all__ = [
     "Role",
     "TextPart",
     "ToolCall",
+    "TurnUsage",
     "Usage",
     "describe_validation_error",
     "new_id",
@@ -254,6 +256,22 @@ class Usage(_FrozenModel):
         return cls(**{name: sum(figures) for name, figures in known.items() if figures})
 
 
+class Cost(_FrozenModel):
+    """An amount of money."""
+
+    amount: float
+    currency: str = "USD"
+
+
+class TurnUsage(_FrozenModel):
+    """What a whole turn used: its model calls, those of tool rounds and summaries included."""
+
+    calls: int
+    usage: Usage = Usage()
+    cost: Cost | None = None
+    """None if the price of a call isn't known, or the vendor reported no usage."""
+
+
 class Completion(_FrozenModel):
     """A model's whole answer."""
 
@@ -267,6 +285,8 @@ class Completion(_FrozenModel):
     model_changed: bool = False
     """Another model answered than was asked for; a dated version of the same one is no other."""
     request_id: str | None = None
+    turn: TurnUsage | None = None
+    """What the turn that it ends used; None as a backend gives it."""
 
     @property
     def text(self) -> str:

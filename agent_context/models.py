@@ -108,7 +108,9 @@ class ModelFacts:
     reasoning_needs_tools: bool = False
     """Whether reasoning is dropped from the prompt, at no cost, when a request has no tools."""
     cache: CachePolicy | None = None
-    """What is known of its prompt cache."""
+    """What is known of its prompt cache, and the price of its input."""
+    output_price: float | None = None
+    """Price of a million output tokens, in the currency of `cache`; None if unknown."""
 
     @property
     def input_budget(self) -> int:

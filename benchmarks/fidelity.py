@@ -14,15 +14,16 @@ The model is scripted: its summaries keep nothing word for word.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import orjson
 from msgspec import Struct
 
-from agent_context import AgentContext, Extend, Message, Send, SendOptions
+from agent_context import AgentContext, Compress, Extend, Message, Send, SendOptions
 from agent_context.backend import Request
 from agent_context.compression import (
     Pipeline,
@@ -136,6 +137,39 @@ def _price(before: Sequence[bytes], sent: Sequence[bytes]) -> tuple[float, float
     return total, total - cached + _CACHED * cached
 
 
+def _time_rows(scale: float) -> Iterator[Row]:
+    """What a turn pays for being recalled to, among many messages that are out of sight."""
+    talks = list(make_talks(10, max(100, round(1_000 * scale))))
+    said = [Message.user(text) for talk in talks for text in talk.texts]
+    asked = [question.text for talk in talks for question in talk.questions][:200]
+    without, with_recall = (
+        _median_cpu(said, asked, strategy)
+        for strategy in (WAYS["default, no recall"], WAYS["default"])
+    )
+    added = (with_recall - without) * 1e3
+    yield Row(
+        what=f"CPU that recall adds to a turn, {len(said):,} messages: p50",
+        figure=f"{added:.1f} ms",
+        floor=f"the turn without: {without * 1e3:.1f} ms",
+        goal="≤ 5 ms",
+        met=added <= 5,
+    )
+
+
+def _median_cpu(said: Sequence[Message], asked: Sequence[str], strategy: Strategy) -> float:
+    options = SendOptions(context_window=16_000, max_tokens=500, commit="manual")
+    with AgentContext.start(_Model(), options=options, compression=strategy) as conversation:
+        conversation.ask(Extend(said), timeout=60)
+        conversation.ask(Compress(SlidingWindow(turns=200)), timeout=60)
+        conversation.ask(Send(asked[0]))  # makes the index
+        times: list[float] = []
+        for question in asked:
+            start = time.process_time()
+            conversation.ask(Send(question))
+            times.append(time.process_time() - start)
+    return median(times)
+
+
 def rows(scale: float, path: Path | None = None) -> Iterator[Row]:
     talks = list(read_talks(path) if path else make_talks(max(1, round(5 * scale)), 600))
     for window in WINDOWS:
@@ -149,6 +183,7 @@ def rows(scale: float, path: Path | None = None) -> Iterator[Row]:
                 goal=f"≥ {goal:.0%}" if goal else "",
                 met=figures.reached >= goal if goal else None,
             )
+    yield from _time_rows(scale)
 
 
 def run() -> None:

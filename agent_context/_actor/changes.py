@@ -31,7 +31,7 @@ from agent_context._context.stored_message import StoredMessage, with_id
 from agent_context._context.zones import Zones
 from agent_context._runtime import reentrancy_scope
 from agent_context.errors import IndexOutOfRange, InvalidOptions, UsageError
-from agent_context.messages import Message, Role
+from agent_context.messages import Message, Role, TurnUsage
 from agent_context.protocol import (
     Append,
     Clear,
@@ -162,6 +162,8 @@ class Appended(Change, frozen=True):
     """Of a turn's answer: what its vendor said beside the message, as a JSON object."""
     message: Message | None = None
     """The record as a value, where that is at hand: saves parsing it for the event."""
+    turn: TurnUsage | None = None
+    """What the turn used that it is the answer of; `answer` says so too."""
 
     @classmethod
     def plan(cls, command: Append, context: EditContext) -> PlannedEdit:
@@ -177,7 +179,8 @@ class Appended(Change, frozen=True):
 
     def to_event(self, before: Zones, after: Zones) -> PendingEvent:
         message = self.message or self.record.message
-        return partial(events.Appended, index=len(before.incremental), message=message)
+        index = len(before.incremental)
+        return partial(events.Appended, index=index, message=message, turn=self.turn)
 
     def encode(self) -> bytes:
         return encode_object({}, message=self.record.to_json_line(), answer=self.answer)
@@ -224,6 +227,7 @@ class Inserted(Change, frozen=True):
     record: StoredMessage
     answer: bytes | None = None
     message: Message | None = None
+    turn: TurnUsage | None = None
 
     @classmethod
     def plan(cls, command: Insert, context: EditContext) -> PlannedEdit:
@@ -240,7 +244,7 @@ class Inserted(Change, frozen=True):
 
     def to_event(self, before: Zones, after: Zones) -> PendingEvent:
         message = self.message or self.record.message
-        return partial(events.Inserted, index=self.index, message=message)
+        return partial(events.Inserted, index=self.index, message=message, turn=self.turn)
 
     def encode(self) -> bytes:
         line = self.record.to_json_line()

@@ -21,8 +21,10 @@ __all__ = ["HiddenMessages", "RecalledMessages", "hidden_between", "is_replaced"
 _HEADING: Final = (
     "[Earlier messages of this conversation that may matter here. They are quoted, not said now.]"
 )
-_SHOWN: Final = 400
-"""Characters of one message."""
+_SHOWN: Final = 1_000
+"""Characters of what somebody said."""
+_SHOWN_OF_RESULT: Final = 400
+"""Characters of a tool's result."""
 _ARGUMENTS: Final = 200
 """Characters of the arguments of a call."""
 _MOST_BYTES: Final = 16 << 20
@@ -32,6 +34,8 @@ _MESSAGE: Final = 4
 _FARTHEST: Final = 32
 """How many messages apart a call and its result may be."""
 _BEST: Final = 3
+_MISSES: Final = 8
+"""So many that don't fit are passed over for shorter ones that are less good."""
 _CANDIDATES: Final = 20
 _TOKENS_A_CANDIDATE: Final = 12
 """Fewer tokens than a message has: so many more candidates are looked at as there is room for."""
@@ -119,12 +123,15 @@ class HiddenMessages:
         """
         with self._lock:
             self._catch_up()
-            visible = {self._number(record) for record in shown}
+            numbers = {self._number(record) for record in shown}
+            visible = numbers if settings.floor else set[int]()
             possible = self._index.best_score(query)
             hits = self._index.search(
                 query,
                 _CANDIDATES + budget // _TOKENS_A_CANDIDATE,
-                lambda number: number in self._hidden or number in visible,
+                lambda number: (
+                    number in visible or (number in self._hidden and number not in numbers)
+                ),
             )
             if _is_in_sight(hits, visible):
                 return None
@@ -152,8 +159,11 @@ class HiddenMessages:
     ) -> dict[int, str]:
         """The best groups that fit, each message as a line, by its number."""
         lines: dict[int, str] = {}
+        misses = 0
         said = {self._records[number].body for number in scores if number in visible}
         for number in scores:
+            if budget <= 0 or misses > _MISSES:
+                break
             record = self._records[number]
             if number in visible:
                 budget -= quotes.tokens([quotes.quote(record)])
@@ -167,6 +177,8 @@ class HiddenMessages:
                     budget -= tokens
                     lines |= group
                     said.add(record.body)
+                else:
+                    misses += 1
         return lines
 
     def _group(self, number: int) -> Sequence[int]:
@@ -238,11 +250,16 @@ class _Quotes:
 
     def quote(self, record: StoredMessage) -> str:
         """Who said it and what; of a long text where it holds most of the query."""
+        content = record.fields().get("content")
+        if isinstance(content, str) and not record.call_ids:
+            return f"{record.role}: {self._excerpt(content)}"  # most are: a value costs more
         message = record.message
         is_result = record.role is Role.TOOL
         who = f"tool {message.name}" if message.name and is_result else str(record.role)
-        start, end = find_excerpt(message.text, self._query, _SHOWN)
-        more = len(message.text) > end
-        text = f"{'…' if start else ''}{message.text[start:end]}{'…' if more else ''}"
         calls = [f"{call.name}({call.arguments[:_ARGUMENTS]})" for call in message.tool_calls]
-        return f"{who}: {' '.join((*((text,) if text else ()), *calls))}"
+        text = self._excerpt(message.text, _SHOWN_OF_RESULT if is_result else _SHOWN)
+        return f"{who}: {' '.join(filter(None, (text, *calls)))}"
+
+    def _excerpt(self, text: str, length: int = _SHOWN) -> str:
+        start, end = find_excerpt(text, self._query, length)
+        return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"

@@ -42,7 +42,7 @@ from agent_context._validation import check_callback
 from agent_context.compression.executor import CompressionResult
 from agent_context.errors import InvalidMessage, StoreUnavailable
 from agent_context.events import ChangeEvent
-from agent_context.messages import Message, MessageId, new_id
+from agent_context.messages import Message, MessageId, TurnUsage, new_id
 from agent_context.stores.write_check import MAX_PAYLOAD_BYTES
 
 __all__ = [
@@ -164,24 +164,26 @@ class ActorState:
         *,
         after: MessageId | None,
         answer: bytes | None = None,
+        used: TurnUsage | None = None,
         key: str | None = None,
     ) -> None:
         """Store a turn's messages right behind `after`, the last message of its request.
 
         It stands at the end if that one is gone, and in front of all if the request held none.
         What was appended while the turn ran stays behind it: the model has not seen it yet.
-        `answer` is what the vendor said beside the last message, `key` the turn's idempotency key.
+        `answer` is what the vendor said beside the last message, `used` what the turn used, `key`
+        its idempotency key.
         """
         incremental = self.zones.incremental
         index = _index_after(incremental, after)
         at_end = index == len(incremental)
         for offset, said in enumerate(messages):
             last = offset == len(messages) - 1
-            beside = answer if last else None
+            beside, total = (answer, used) if last else (None, None)
             change = (
-                Appended(said.record, beside, said.message)
+                Appended(said.record, beside, said.message, total)
                 if at_end
-                else Inserted(index + offset, said.record, beside, said.message)
+                else Inserted(index + offset, said.record, beside, said.message, total)
             )
             self.change(change, key=key if last else None)
 

@@ -396,7 +396,8 @@ class TurnQueue:
         last = ends_with is not None
         answer = encode_completion(ends_with) if ends_with and state.journal is not None else None
         key = turn.request.key if last else None
-        state.store_turn(said, after=turn.after, answer=answer, key=key)
+        used = ends_with.turn if ends_with else None
+        state.store_turn(said, after=turn.after, answer=answer, used=used, key=key)
         state.release_ids(turn.pending)
         turn.pending, turn.after = (), said[-1].record.id
         turn.stored_ids |= {each.record.id for each in said}

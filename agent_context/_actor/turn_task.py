@@ -57,9 +57,10 @@ from agent_context.errors import (
     InvalidMessage,
     TurnCancelled,
 )
-from agent_context.messages import Completion, Message, MessageId, Role
+from agent_context.messages import Completion, Message, MessageId, Role, Usage
 from agent_context.model_call import ModelCall
 from agent_context.options import SendOptions, release_tool_choice
+from agent_context.pricing import ModelCallUsage, are_prices_loaded, total_usage
 from agent_context.stream import Channel
 from agent_context.stream_events import (
     StreamAccumulator,
@@ -133,6 +134,8 @@ class TurnTask:
         """What has come of them so far."""
         self._comparison: PrefixComparison | None = None
         self._size: RequestSize | None = None
+        self._used: list[ModelCallUsage] = []
+        """What each call of a model used."""
 
     @property
     def client(self) -> ModelClient:
@@ -204,19 +207,23 @@ class TurnTask:
         while True:
             completion = await self._ask(model, zones)
             if request.loop is None or not completion.message.tool_calls:
-                return self._finished(completion)
+                return await self._finished(completion)
             self._calling, self._results = completion, []
             await self._write_down()
             if self._channel is not None:
                 await self._channel.put(ToolRoundStarted(completion.message.tool_calls))
             answers = await request.loop.answer(completion, self._result_sink(self._results))
             if answers is None:
-                return self._finished(completion)
+                return await self._finished(completion)
             zones = await self._store_round(completion, answers)
             self._rounds += 1
             model = model.rebind(_options_after(model.options, answers))
 
-    def _finished(self, completion: Completion) -> TurnFinished:
+    async def _finished(self, completion: Completion) -> TurnFinished:
+        used = self._used
+        ready = not used or are_prices_loaded()
+        total = total_usage(used) if ready else await io_loop().offload(total_usage, used)
+        completion = completion.model_copy(update={"turn": total})
         answer = from_message(completion.message)
         return TurnFinished(
             self._turn_id, completion, answer, self._comparison, self._window_share()
@@ -348,10 +355,15 @@ class TurnTask:
 
     def _note_answer(self, model: BoundModel, completion: Completion) -> None:
         model.learn_usage(self._size, completion)
+        self._note_usage(model, completion.model, completion.usage)
         if self._comparison is not None:
             stores = self._request.stores
             last = self._comparison.to_sent_request(completion.usage, stored=stores)
             self._previous, self._compressed = PreviousRequest(last), False
+
+    def _note_usage(self, model: BoundModel, name: str, usage: Usage) -> None:
+        name = name or model.options.model or ""
+        self._used.append(ModelCallUsage(model.backend.vendor, name, model.facts, usage))
 
     def _may_compress(self, model: BoundModel, error: BackendError) -> bool:
         overflow = error.kind is ErrorKind.CONTEXT_OVERFLOW and model.options.auto_compress
@@ -493,6 +505,8 @@ class TurnTask:
         if result is None:
             raise _context_full(breakdown, "there is nothing left to compress")
         self._compressed = True
+        if result.report.usage != Usage():
+            self._note_usage(model, "", result.report.usage)
         if self._history is not None:
             smaller = result.apply_to(zones)
             self._history = zones if smaller is None else smaller

@@ -32,7 +32,8 @@ class Recall(Strategy):
     """Tokens that it may take in a window of any size."""
     floor: float = 0.05
     """What a message must score at least, as a share (0 to 1) of what one would that says every
-    word of the question, and often. 0 fills all there is room for; 0.3 costs little."""
+    word of the question, and often. 0 fills all there is room for, whatever the window holds
+    already; 0.3 costs little."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:

@@ -7,6 +7,7 @@ import signal
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, Self
 
 import pykka
@@ -24,10 +25,12 @@ from agent_context.events import ChangeEvent
 from agent_context.host.activation import ActivationRegistry, ActivationRequest
 from agent_context.host.change_feed import FeedChange, read_changes, to_feed_change
 from agent_context.host.health import check_process
+from agent_context.host.search import search_conversations
 from agent_context.host.signals import SignalDrain
+from agent_context.host.usage import UsageBy, UsageTotals, sum_usage
 from agent_context.messages import Message, new_id
 from agent_context.options import SendOptions
-from agent_context.protocol import Fork
+from agent_context.protocol import Fork, HistoryEntry
 from agent_context.ref import ContextRef
 from agent_context.stores.store import ConversationInfo, HealthCheck, Store
 
@@ -188,6 +191,24 @@ class Host:
         Its parent's changes are not among them. Raises `UnknownConversation`.
         """
         return read_changes(self.store, conversation_id, after=after, limit=limit)
+
+    def search(self, text: str, *, limit: int = 10, prefix: str = "") -> Sequence[HistoryEntry]:
+        """Messages of all conversations whose ids begin with `prefix`, the best first.
+
+        Removed ones and those of parents are among them. The first search reads the logs of the
+        conversations; their indexes stay in memory, about 100 MB at most. Raises `InvalidOptions`.
+        """
+        return search_conversations(self.store, text, limit, prefix)
+
+    def usage(
+        self, since: datetime | None = None, by: UsageBy = "model"
+    ) -> Mapping[str, UsageTotals]:
+        """What the turns of all conversations used and cost since then: their totals, `by` what.
+
+        Of turns that ended well; of a deleted conversation nothing is left. It reads the log, which
+        takes about a second for 100,000 changes. Raises `InvalidOptions`.
+        """
+        return sum_usage(self.store, since, by)
 
     def subscribe(self, callback: Callable[[ChangeEvent], object]) -> str:
         """Call `callback` with every later change of every conversation here, in the order of each.

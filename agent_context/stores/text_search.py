@@ -48,6 +48,9 @@ _B: Final = 0.75
 _NEIGHBOURS: Final = (0.5, 0.25)
 """Which share of its score a text lends to each of those next to it, and next to those, if they are
 found at all."""
+_STEPS: Final = tuple(
+    (step, share) for distance, share in enumerate(_NEIGHBOURS, 1) for step in (-distance, distance)
+)
 _BEGUN: Final = 0.5
 """What a word counts that only begins as the query's does."""
 _COUNT: Final = (1 << 16) - 1
@@ -148,12 +151,11 @@ class TextIndex:
 
     def _beside(self, number: int, scores: dict[int, float]) -> float:
         """What a text's neighbours lend it."""
-        return sum(
-            share * scores.get(each, 0.0)
-            for distance, share in enumerate(_NEIGHBOURS, 1)
-            for each in (number - distance, number + distance)
-            if each not in self._removed
-        )
+        lent, get, removed = 0.0, scores.get, self._removed
+        for step, share in _STEPS:
+            if (score := get(number + step)) is not None and number + step not in removed:
+                lent += share * score
+        return lent
 
     def best_score(self, text: str) -> float:
         """More than what any text reaches by itself: every word of `text` in it, often."""
