@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, cast, overload
 
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from agent_context._installed_backends import resolve_backend
@@ -285,6 +287,26 @@ class Agent:
             self.run(messages, output_type=output_type, **options),
         )
         return _run(run, "run_sync", "await run()")
+
+    @contextmanager
+    def override(
+        self, *, client: ContextBackend | None = None, tools: ToolsInput | None = None
+    ) -> Generator[Self]:
+        """Have the runs in this block ask another model, or offer other tools; for tests.
+
+        It holds for all that use the agent meanwhile, in any thread.
+        """
+        before = self.client, self.requests, self.conversations.client
+        if client is not None:
+            self.client = check_type("client", client, ContextBackend)
+            self.conversations.client = client
+            self.requests = replace(self.requests, client=client)
+        if tools is not None:
+            self.requests = replace(self.requests, tools=to_tools(tools))
+        try:
+            yield self
+        finally:
+            self.client, self.requests, self.conversations.client = before
 
     def as_tool(
         self,

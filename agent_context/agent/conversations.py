@@ -55,7 +55,8 @@ class SessionConversations:
         host: ConversationSource | None = None,
     ) -> None:
         """Raises `InvalidOptions` for what a host has already."""
-        self._client = client
+        self.client = client
+        """Whom conversations that are opened from now on talk to."""
         self._options = options
         self._compression = compression
         self._store = _resolve_store(client, store, host, compression)
@@ -105,9 +106,9 @@ class SessionConversations:
         conversation = session.conversation
         if conversation is None or (records is not None and not conversation.actor_ref.is_alive()):
             conversation = await self._begin(session, records)
-        elif session.backend is not self._client:
-            await conversation.aask(UseBackend(self._client, self._options))
-        session.conversation, session.backend = conversation, self._client
+        elif session.backend is not self.client:
+            await conversation.aask(UseBackend(self.client, self._options))
+        session.conversation, session.backend = conversation, self.client
         return conversation
 
     async def _begin(self, session: AgentSession, records: SessionRecords | None) -> ContextRef:
@@ -127,7 +128,7 @@ class SessionConversations:
 
     def _start(self, session: AgentSession, store: Store | None) -> ContextRef:
         conversation = AgentContext.start(
-            self._client,
+            self.client,
             options=self._options,
             compression=self._compression,
             id=session.session_id,

@@ -14,6 +14,8 @@ import aiohttp
 import httpx
 from yarl import URL
 
+from agent_context._request_guard import check_request
+
 __all__ = ["AiohttpTransport"]
 
 _PIECE = 256 * 1024
@@ -37,6 +39,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request; return when the headers of its answer are there."""
+        check_request(request.url.copy_with(query=None, userinfo=b""))
         body = await request.aread()
         try:
             response = await self._session().request(
