@@ -33,6 +33,7 @@ from agent_context.compression import (
     TokenBudget,
 )
 from agent_context.errors import InvalidOptions
+from agent_context.protocol import Clear
 from agent_context.stores.store import Store
 from agent_context.tools.loop import ToolRound
 from agent_context_backends.scripted import ScriptedBackend
@@ -225,9 +226,9 @@ def test_the_next_request_begins_with_what_is_stored_as_before(model: ScriptedBa
     ctx.say(QUESTION)
     ctx.say("And what of my locker's colour?")
     ctx.say("Thanks.")
-    ctx.ask(Append(Message.user("The end.")))
+    ctx.ask(Clear())
 
-    seen.wait_until_last_is(events.Appended)
+    seen.wait_for(events.Cleared)
     assert len(seen.of(events.Recalled)) == 2
     assert seen.of(events.PromptPrefixChanged) == []
 
