@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from itertools import repeat
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from agent_context.backend import ContextBackend, Request
 from agent_context.errors import InvalidOptions
+from agent_context.options import SendOptions
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "ECHO",
@@ -18,6 +21,7 @@ __all__ = [
     "find_usable",
     "is_key_missing",
     "open_backend",
+    "resolve_backend",
 ]
 
 ECHO: Final = "echo"
@@ -27,6 +31,8 @@ _SCRIPTED: Final = "scripted"
 
 def find_installed() -> Mapping[str, EntryPoint]:
     """What is registered in the group `agent_context.backends`, by name."""
+    from importlib.metadata import entry_points
+
     return {entry.name: entry for entry in entry_points(group="agent_context.backends")}
 
 
@@ -57,6 +63,22 @@ def open_backend(name: str, **options: Any) -> ContextBackend:  # noqa: ANN401 -
         known = ", ".join(sorted({ECHO, *found} - {_SCRIPTED}))
         raise InvalidOptions(f"backend: there is no {name!r}; there is {known}")
     return _make(found[name], **options)
+
+
+def resolve_backend(
+    backend: ContextBackend | str, options: SendOptions | None
+) -> tuple[ContextBackend, SendOptions | None]:
+    """A backend that is given, or named as `NAME[:MODEL]`, and the options with that model.
+
+    Raises `InvalidOptions` for a name that is not installed, and for a key that is missing.
+    """
+    if not isinstance(backend, str):
+        return backend, options
+    name, _, model = backend.partition(":")
+    if not model:
+        return open_backend(name), options
+    usual = SendOptions(model=model)
+    return open_backend(name), usual if options is None else options.merged_over(usual)
 
 
 def _make(entry: EntryPoint, *arguments: object, **options: object) -> ContextBackend:

@@ -6,9 +6,9 @@ import base64
 import os
 import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -107,6 +107,9 @@ class ImagePart(_FrozenModel):
     """Pixels, if known: tokens are counted by size."""
     height: int | None = None
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        return _without_bytes(super().__repr_args__())
+
 
 class OpaquePart(_FrozenModel):
     """A part that is passed on unread: audio, files, a vendor's own kinds."""
@@ -114,6 +117,9 @@ class OpaquePart(_FrozenModel):
     kind: Literal["other"] = "other"
     data: dict[str, Any]
     """The part as the chat-completions wire has it, `type` included."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        return _without_bytes(super().__repr_args__())
 
 
 Part = Annotated[TextPart | ImagePart | OpaquePart, Field(discriminator="kind")]
@@ -315,6 +321,25 @@ def _check_role(message: Message) -> None:
         raise InvalidMessage(
             f"not a message: tool_calls: only an assistant calls tools, not {message.role.value!r}"
         )
+
+
+_SHOWN: Final = 60
+"""Characters of a text in a part that logs and tracebacks show."""
+
+
+def _without_bytes(fields: Iterable[tuple[str | None, Any]]) -> Iterator[tuple[str | None, Any]]:
+    return ((name, _shorten(value)) for name, value in fields)
+
+
+def _shorten(value: object) -> object:
+    match value:
+        case str() if len(value) > _SHOWN:
+            head, found, _ = value.partition(";base64,")
+            return f"{head}{found}…" if found else f"{value[:_SHOWN]}…"
+        case dict():
+            return {key: _shorten(each) for key, each in cast("dict[str, object]", value).items()}
+        case _:
+            return value
 
 
 def _parts(content: object) -> tuple[Part, ...]:

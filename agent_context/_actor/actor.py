@@ -47,6 +47,7 @@ from agent_context._actor.turn import (
 from agent_context._actor.turn_queue import TurnQueue
 from agent_context._context.persistent_vector import PersistentVector
 from agent_context._context.zones import Zones
+from agent_context._installed_backends import resolve_backend
 from agent_context._runtime import Deferred, ErrorBoundary, Failure, Mailbox, PoolActor, Reply, post
 from agent_context._validation import check_callback, check_type
 from agent_context.backend import ContextBackend
@@ -145,7 +146,7 @@ class AgentContext(ErrorBoundary, PoolActor):
     @classmethod
     def start(  # type: ignore[override]
         cls,
-        backend: ContextBackend,
+        backend: ContextBackend | str,
         *,
         immutable: Iterable[Message] = (),
         options: SendOptions | None = None,
@@ -156,6 +157,9 @@ class AgentContext(ErrorBoundary, PoolActor):
         id: str | None = None,
     ) -> ContextRef:
         """Start a conversation.
+
+        `backend` is one, or the name of an installed one, such as `openai:gpt-5.4`, with the key of
+        the environment.
 
         With a `store` it outlives the process: what the store knows under `id` goes on, with the
         `immutable` that it began with, and everything is kept there before it is answered. That
@@ -169,7 +173,8 @@ class AgentContext(ErrorBoundary, PoolActor):
         """
         if on_change is not None:
             check_callback("on_change", on_change)
-        config = ActorConfig.of(backend, options, compression, on_compressed)
+        chosen, options = resolve_backend(backend, options)
+        config = ActorConfig.of(chosen, options, compression, on_compressed)
         name = new_id() if id is None else check_type("id", id, str)
         first = Zones(
             immutable=PersistentVector.of(
@@ -184,7 +189,7 @@ class AgentContext(ErrorBoundary, PoolActor):
     @classmethod
     async def astart(
         cls,
-        backend: ContextBackend,
+        backend: ContextBackend | str,
         *,
         immutable: Iterable[Message] = (),
         options: SendOptions | None = None,

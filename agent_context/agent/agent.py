@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, cast, overload
 
 from typing_extensions import TypeVar
 
+from agent_context._installed_backends import resolve_backend
 from agent_context._validation import check_type, explain_foreign_names
 from agent_context.agent.background import BackgroundTasks
 from agent_context.agent.conversations import ConversationSource, SessionConversations
@@ -76,7 +77,7 @@ class Agent:
     session; runs of different sessions know nothing of each other.
 
     Args:
-        client: The model.
+        client: The model, or the name of an installed backend: `deepseek`, `openai:gpt-5.4`.
         instructions: What the model should be and know, or a function of the run that says it;
             a run may have its own instead.
         name: How logs and other agents call it.
@@ -109,7 +110,7 @@ class Agent:
     @explain_foreign_names(FOREIGN_NAMES)
     def __init__(  # noqa: PLR0913 - an agent is described in one place
         self,
-        client: ContextBackend,
+        client: ContextBackend | str,
         instructions: str | Instructions | None = None,
         *,
         name: str | None = None,
@@ -132,11 +133,11 @@ class Agent:
         store: Store | None = None,
         host: ConversationSource | None = None,
     ) -> None:
+        client, usual = resolve_backend(client, to_options(options))
         self.client = check_type("client", client, ContextBackend)
         self.name, self.description = name, description
-        self.instruct = None if isinstance(instructions, str) else instructions
-        text = instructions if isinstance(instructions, str) else None
-        self.options = with_instructions(to_options(options), text)
+        text, self.instruct = _split_instructions(instructions)
+        self.options = with_instructions(usual or SendOptions(), text)
         self.context_providers: Sequence[ContextProvider] = tuple(context_providers)
         providers = _add_default_history(self.context_providers)
         self.chain = ProviderChain(
@@ -381,6 +382,13 @@ def _run(work: Coroutine[Any, Any, T], name: str, instead: str) -> T:
         return asyncio.run(work)
     work.close()
     raise UsageError(f"{name} was used where an event loop runs: {instead} is for there")
+
+
+def _split_instructions(
+    said: str | Instructions | None,
+) -> tuple[str | None, Instructions | None]:
+    """The instructions as a text, or as what makes them."""
+    return (said, None) if isinstance(said, str) else (None, said)
 
 
 def _add_default_history(providers: Sequence[ContextProvider]) -> Sequence[ContextProvider]:

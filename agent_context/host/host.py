@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import pykka
 
 from agent_context._actor.config import ConversationConfig
+from agent_context._installed_backends import resolve_backend
 from agent_context._runtime import Reply, SubscriberQueue, io_loop
 from agent_context._runtime.fork_safety import ProcessToken
 from agent_context._validation import check_callback, check_type
@@ -62,7 +63,7 @@ class Host:
     def __init__(
         self,
         store: Store,
-        backend: ContextBackend | Callable[[str], ConversationConfig],
+        backend: ContextBackend | str | Callable[[str], ConversationConfig],
         *,
         immutable: Iterable[Message] = (),
         options: SendOptions | None = None,
@@ -81,6 +82,8 @@ class Host:
         is False. Raises `UsageError`.
         """
         self.store = check_type("store", store, Store)
+        if isinstance(backend, str):
+            backend, options = resolve_backend(backend, options)
         self.backend = backend if isinstance(backend, ContextBackend) else None
         """What its conversations talk to; None if a function says that for each."""
         if live < 1 or (idle is not None and idle <= 0):

@@ -112,7 +112,7 @@ def test_a_setup_that_fails_is_told_to_who_asked(start: Start, store: Store) -> 
 
 def test_bad_arguments_are_refused(store: Store) -> None:
     with pytest.raises(InvalidOptions, match="backend"):
-        Host(store, "gpt")  # type: ignore[arg-type]
+        Host(store, "gpt")
     with pytest.raises(InvalidOptions, match="store"):
         Host("a.db", echo())  # type: ignore[arg-type]
     with pytest.raises(InvalidOptions, match="live"):

@@ -185,5 +185,5 @@ def test_a_killed_service_goes_on_where_it_was(
 
 
 def test_a_backend_that_is_not_installed_is_named() -> None:
-    with pytest.raises(Exception, match="there is no 'magic'; there is deepseek, echo"):
+    with pytest.raises(Exception, match="there is no 'magic'; there is anthropic, deepseek, echo"):
         open_backend("magic")

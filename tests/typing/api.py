@@ -65,6 +65,7 @@ class Weather(BaseModel):
 
 
 def from_a_thread() -> None:
+    assert_type(AgentContext.start("openai:gpt-5.4"), ContextRef)
     ctx = AgentContext.start(
         DeepSeekBackend(api_key="key"),
         immutable=[Message.system("You are terse.")],
