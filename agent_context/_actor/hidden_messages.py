@@ -262,4 +262,6 @@ class _Quotes:
 
     def _excerpt(self, text: str, length: int = _SHOWN) -> str:
         start, end = find_excerpt(text, self._query, length)
-        return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+        shown = f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+        # Indented, so that no text can pass for a line that somebody else said.
+        return "\n    ".join(shown.splitlines())

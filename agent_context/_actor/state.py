@@ -42,7 +42,7 @@ from agent_context._validation import check_callback
 from agent_context.compression.executor import CompressionResult
 from agent_context.errors import InvalidMessage, StoreUnavailable
 from agent_context.events import ChangeEvent
-from agent_context.messages import Message, MessageId, TurnUsage, new_id
+from agent_context.messages import Message, MessageId, TextPart, TurnUsage, new_id
 from agent_context.stores.write_check import MAX_PAYLOAD_BYTES
 
 __all__ = [
@@ -57,6 +57,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+_EMPTY = (TextPart(text=""),)
 STORE_TIMEOUT = 30.0
 """Seconds that a store has to give a conversation, and to keep what an opening changed."""
 
@@ -377,7 +378,9 @@ def check_total_size(messages: Iterable[TurnMessage]) -> None:
 def _to_turn_message(item: object) -> TurnMessage:
     if not isinstance(item, Message):
         raise InvalidMessage(f"a message is a Message, not {type(item).__name__}")
-    return TurnMessage(from_message(item), item)
+    record = from_message(item)
+    # One empty text is stored as none: events tell what is stored.
+    return TurnMessage(record, item if item.parts != _EMPTY else record.message)
 
 
 def _index_after(incremental: PersistentVector, after: MessageId | None) -> int:

@@ -22,6 +22,7 @@ from agent_context import (
     events,
 )
 from agent_context.errors import ConversationClosed, DeadlockError, InvalidOptions
+from agent_context.messages import Role, TextPart
 from agent_context.protocol import (
     Clear,
     Insert,
@@ -82,6 +83,16 @@ def replayed(seen: list[ChangeEvent]) -> tuple[list[Message], list[Message]]:
             case events.Recalled():
                 pass
     return compressed, zone
+
+
+def test_an_event_tells_an_empty_text_as_it_is_stored(talk: Talk, seen: Seen) -> None:
+    ctx = talk(["Hi."], on_change=seen)
+
+    ctx.ask(Send(messages=[Message(role=Role.USER, parts=(TextPart(text=""),))]))
+    ctx.ask(Clear())
+
+    (cleared,) = seen.wait_for(events.Cleared)
+    assert cleared.removed == tuple(event.message for event in seen.of(events.Appended))
 
 
 def test_events_are_numbered_without_gaps_and_lead_to_the_zones(talk: Talk, seen: Seen) -> None:
