@@ -176,7 +176,7 @@ class _Chat:
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or self._options.as_json:
             return
         size = self.ref.ask(EstimateTokens())
-        parts = [_tokens(completion)]
+        parts = [_tokens(completion), _cost(completion)]
         if size.window:
             parts.append(f"window {size.total / size.window:.0%}")
         say(_DIM + " · ".join(filter(None, parts)) + _PLAIN)
@@ -294,6 +294,11 @@ def _tokens(completion: Completion) -> str:
     cached = usage.cached_tokens or 0
     share = f" ({cached / usage.input_tokens:.0%} cached)" if usage.input_tokens else ""
     return f"{usage.input_tokens:,} tokens in{share}, {usage.output_tokens or 0:,} out"
+
+
+def _cost(completion: Completion) -> str:
+    cost = completion.turn.cost if completion.turn else None
+    return f"{cost.amount:.4f} {cost.currency}" if cost else ""
 
 
 def _show_event(event: StreamEvent) -> None:

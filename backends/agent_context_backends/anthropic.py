@@ -1,7 +1,8 @@
 """Anthropic: its Messages API, its models and what they take.
 
 Sources: anthropic 2.14 (2026-11) for fields and models; platform.claude.com, prompt caching and
-thinking (2026-07); vercel.com/docs/ai-gateway, Anthropic reasoning (2026-09).
+thinking (2026-07); vercel.com/docs/ai-gateway, Anthropic reasoning (2026-09); genai-prices
+(2026-11) for prices.
 """
 
 from __future__ import annotations
@@ -95,11 +96,24 @@ _4_5 = ChatFacts(
     thinks=True,
     sends_reasoning=True,
     cache=_cache(3.0, 1024),
+    output_price=15.0,
     accepts=_BY_BUDGET,
 )
 _4_6 = replace(_4_5, context_window=1_000_000, accepts=_ADAPTIVELY)
-_4_7 = replace(_4_6, max_output=128_000, margin=1.35, cache=_cache(5.0, 4096), accepts=_LATER)
-_UNKNOWN_SIZE = replace(_4_7, cache=_CACHE, accepts=replace(_LATER, max_output_known=False))
+_4_7 = replace(
+    _4_6,
+    max_output=128_000,
+    margin=1.35,
+    cache=_cache(5.0, 4096),
+    output_price=25.0,
+    accepts=_LATER,
+)
+_UNKNOWN_SIZE = replace(
+    _4_7,
+    cache=_CACHE,
+    output_price=None,
+    accepts=replace(_LATER, max_output_known=False),
+)
 
 
 class AnthropicBackend(ChatCompletionsBackend):
@@ -134,11 +148,13 @@ class AnthropicBackend(ChatCompletionsBackend):
     )
     default_model: ClassVar[str | None] = "claude-sonnet-4-6"
     known_models: ClassVar[Mapping[str, ChatFacts]] = {
-        "claude-haiku-4-5": replace(_4_5, cache=_cache(1.0, 4096)),
+        "claude-haiku-4-5": replace(_4_5, cache=_cache(1.0, 4096), output_price=5.0),
         "claude-sonnet-4-5": _4_5,
-        "claude-opus-4-5": replace(_4_5, cache=_cache(5.0, 4096)),
+        "claude-opus-4-5": replace(_4_5, cache=_cache(5.0, 4096), output_price=25.0),
         "claude-sonnet-4-6": _4_6,
-        "claude-opus-4-6": replace(_4_6, max_output=128_000, cache=_cache(5.0, 4096)),
+        "claude-opus-4-6": replace(
+            _4_6, max_output=128_000, cache=_cache(5.0, 4096), output_price=25.0
+        ),
         "claude-opus-4-7": _4_7,
         "claude-opus-4-8": _4_7,
     }

@@ -552,3 +552,14 @@ def test_a_history_that_begins_with_the_model_gets_a_user_in_front() -> None:
     body = body_of(*said, Message.user("Hi."))
 
     assert [one["role"] for one in body["messages"]] == ["user", "assistant", "user"]
+
+
+def test_a_turn_costs_what_was_read_written_and_answered() -> None:
+    ctx = AgentContext.start(Site(message(text("Oslo."))).backend)
+
+    turn = ctx.say("Capital of Norway?").turn
+
+    assert turn is not None
+    assert turn.cost is not None
+    expected = 10 * 3.0 + 90 * 0.3 + 5 * 3.75 + 7 * 15.0
+    assert turn.cost.amount == pytest.approx(expected / 1_000_000)
