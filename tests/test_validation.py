@@ -110,7 +110,7 @@ def test_a_missing_vocabulary_names_its_extra(
 
 MISTAKES: dict[str, tuple[Callable[[Any], Any], object, str]] = {
     "store": (lambda it: Agent(ScriptedBackend([]), store=it), "x.db", "store: Store expected"),
-    "tools": (lambda it: Agent(ScriptedBackend([]), tools=it), work, "tools: Iterable expected"),
+    "tools": (lambda it: Agent(ScriptedBackend([]), tools=it), 7, "tools: Iterable expected"),
     "approve": (lambda it: Agent(ScriptedBackend([]), approve=it), True, "approve: a function"),
     "strategy": (
         lambda it: Agent(ScriptedBackend([]), compression_strategy=it),
@@ -122,7 +122,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], object, str]] = {
         7,
         "token_counter: a callable is expected, not int",
     ),
-    "messages": (lambda it: Agent(ScriptedBackend([])).run(it), None, "messages: Iterable"),
+    "messages": (lambda it: Agent(ScriptedBackend([])).run(it), 7, "messages: Iterable"),
     "session": (
         lambda it: Agent(ScriptedBackend([])).run("hi", session=it),
         "ann",
