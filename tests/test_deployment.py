@@ -15,6 +15,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "docs" / "deploy"
+PACKAGES = ("agent_context", "backends")
+"""They may stand elsewhere, where these tests run on what was built of them."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def test_the_container_is_made_of_files_and_extras_that_there_are() -> None:
     extras = re.search(r"'\.\[(.*?)\]'", said)
     project = (ROOT / "pyproject.toml").read_text("utf-8")
 
-    assert [name for name in copied if not (ROOT / name).exists()] == []
+    assert [name for name in copied if name not in PACKAGES and not (ROOT / name).exists()] == []
     assert extras is not None
     assert [
         name
