@@ -9,6 +9,7 @@ from msgspec import Struct
 from agent_context._context.stored_message import StoredMessage
 from agent_context._context.zones import Zones
 from agent_context.messages import Completion, Message
+from agent_context.models import ModelFacts
 from agent_context.options import SendOptions
 
 __all__ = ["ModelCall", "ModelMiddleware"]
@@ -27,6 +28,8 @@ class ModelCall(Struct, frozen=True, kw_only=True):
     conversation_id: str = ""
     vendor: str = ""
     """The company or server that is asked."""
+    facts: ModelFacts | None = None
+    """What is known of the model."""
     tokens: int = 0
     """What the request takes as it is now, without the answer: counted or estimated."""
     zones: Zones = Zones()

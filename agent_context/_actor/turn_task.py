@@ -319,6 +319,7 @@ class TurnTask:
             round=self._rounds,
             conversation_id=self._client.conversation_id,
             vendor=model.backend.vendor,
+            facts=model.facts,
             tokens=size.total,
             zones=model.with_instructions(zones),
             trailing=trailing,
